@@ -1,0 +1,1 @@
+"""The `headgate` command: a thin face over the public API."""

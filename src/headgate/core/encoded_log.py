@@ -1,0 +1,137 @@
+"""An append-mostly list of encoded items, shared between versions of a table's metadata.
+
+Snapshots and history entries stay encoded bytes until someone looks at one. Appending to a log of 50,000
+items copies a few hundred pointers; printing the whole joins a few hundred blocks. Never decodes an item.
+
+Each item has a `position` (unique, increasing, the order on the wire), a `key` to find it by (a snapshot's
+id; for history the position itself) and a `body` (one JSON value). Positions survive removals, so a store
+can keep an item per row and apply exactly what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+_BLOCK_ITEMS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LogItem:
+    """One encoded item. `tag` is an optional second key that the store indexes (a manifest list's hash)."""
+
+    position: int
+    key: int
+    body: bytes
+    tag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDelta:
+    """What turns one version of a log into another: positions gone, items new."""
+
+    removed: tuple[int, ...] = ()
+    added: tuple[LogItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    items: tuple[LogItem, ...]
+    index: dict[int, LogItem]
+    joined: bytes
+
+
+def _seal(items: tuple[LogItem, ...]) -> _Block:
+    return _Block(items, {item.key: item for item in items}, b",".join(item.body for item in items))
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedLog:
+    """An immutable value; every change is a new one that shares the unchanged blocks."""
+
+    _blocks: tuple[_Block, ...] = ()
+    _tail: tuple[LogItem, ...] = ()
+    next_position: int = 0
+    _length: int = field(default=0)
+
+    @staticmethod
+    def of(items: Iterable[LogItem], *, next_position: int | None = None) -> EncodedLog:
+        """Build from items in order of position."""
+        everything = tuple(items)
+        full = len(everything) - len(everything) % _BLOCK_ITEMS
+        blocks = tuple(_seal(everything[i : i + _BLOCK_ITEMS]) for i in range(0, full, _BLOCK_ITEMS))
+        after = everything[-1].position + 1 if everything else 0
+        return EncodedLog(blocks, everything[full:], max(after, next_position or 0), len(everything))
+
+    def append(self, body: bytes, *, key: int | None = None, tag: int | None = None) -> EncodedLog:
+        """A log with one more item at the end. Without a key, the item's position is its key."""
+        position = self.next_position
+        item = LogItem(position, position if key is None else key, body, tag)
+        tail = (*self._tail, item)
+        if len(tail) < _BLOCK_ITEMS:
+            return EncodedLog(self._blocks, tail, position + 1, self._length + 1)
+        return EncodedLog((*self._blocks, _seal(tail)), (), position + 1, self._length + 1)
+
+    def extend(self, items: Iterable[LogItem], *, next_position: int) -> EncodedLog:
+        """A log with items that another process appended, at the positions it gave them."""
+        log = self
+        for item in items:
+            log = replace(log, next_position=item.position).append(item.body, key=item.key, tag=item.tag)
+        return replace(log, next_position=max(log.next_position, next_position))
+
+    def without(self, keys: Collection[int]) -> EncodedLog:
+        """A log without the items of these keys; `self` when none of them is there."""
+        gone = frozenset(keys)
+        kept = tuple(item for item in self if item.key not in gone)
+        if len(kept) == self._length:
+            return self
+        return EncodedLog.of(kept, next_position=self.next_position)
+
+    def find(self, key: int) -> LogItem | None:
+        """The newest item of this key."""
+        for item in reversed(self._tail):
+            if item.key == key:
+                return item
+        for block in reversed(self._blocks):
+            if (found := block.index.get(key)) is not None:
+                return found
+        return None
+
+    def last(self) -> LogItem | None:
+        """The item at the end."""
+        if self._tail:
+            return self._tail[-1]
+        return self._blocks[-1].items[-1] if self._blocks else None
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, int) and self.find(key) is not None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[LogItem]:
+        for block in self._blocks:
+            yield from block.items
+        yield from self._tail
+
+    def parts(self) -> list[bytes]:
+        """Byte strings that, joined by commas, are the items of a JSON array."""
+        parts = [block.joined for block in self._blocks]
+        parts.extend(item.body for item in self._tail)
+        return parts
+
+    def size_bytes(self) -> int:
+        """How many bytes the items take, without the commas between blocks."""
+        return sum(len(block.joined) for block in self._blocks) + sum(len(item.body) for item in self._tail)
+
+    def since(self, base: EncodedLog) -> LogDelta:
+        """What a store must do to turn `base` into this log."""
+        added: list[LogItem] = [item for item in self._tail if item.position >= base.next_position]
+        for block in reversed(self._blocks):
+            if block.items[-1].position < base.next_position:
+                break
+            added[:0] = [item for item in block.items if item.position >= base.next_position]
+        if self._length == len(base) + len(added):
+            return LogDelta((), tuple(added))
+        kept = {item.position for item in self}
+        return LogDelta(tuple(item.position for item in base if item.position not in kept), tuple(added))

@@ -1,0 +1,180 @@
+"""Table metadata as values: a small parsed envelope, and two logs whose items stay encoded.
+
+A table with 50,000 snapshots has an envelope of a few kilobytes; snapshots and history are `EncodedLog`s
+that nobody parses until someone looks at one. Holds no rules; those are in `apply` and `requirements`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from headgate.core.encoded_log import EncodedLog
+from headgate.core.partitioning import PartitionSpec, SortOrder
+from headgate.core.schema import Schema
+from headgate.core.value import Count, Int, Long, Value
+
+MAIN = "main"
+FORMAT_VERSIONS = (1, 2, 3)
+FORMAT_VERSION_DEFAULT = 2
+
+
+class Snapshot(Value):
+    """One version of a table's files."""
+
+    snapshot_id: Long
+    timestamp_ms: Long
+    summary: dict[str, str] = msgspec.field(default_factory=dict)
+    parent_snapshot_id: Long | None = None
+    sequence_number: Count = 0
+    manifest_list: str | None = None
+    manifests: tuple[str, ...] | None = None  # v1 only
+    schema_id: Int | None = None
+    first_row_id: Count | None = None
+    added_rows: Count | None = None
+    key_id: str | None = None
+
+
+class SnapshotRef(Value):
+    """A branch or a tag."""
+
+    snapshot_id: Long
+    type: str
+    min_snapshots_to_keep: Int | None = None
+    max_snapshot_age_ms: Long | None = None
+    max_ref_age_ms: Long | None = None
+
+
+class HistoryEntry(Value):
+    """When a snapshot became current."""
+
+    timestamp_ms: Long
+    snapshot_id: Long
+
+
+class MetadataLogEntry(Value):
+    """A previous metadata file."""
+
+    metadata_file: str
+    timestamp_ms: Long
+
+
+class BlobMetadata(Value):
+    """One blob of a statistics file."""
+
+    type: str
+    snapshot_id: Long
+    sequence_number: Long
+    fields: tuple[Int, ...]
+    properties: dict[str, str] | None = None
+
+
+class StatisticsFile(Value):
+    """A Puffin file of statistics for one snapshot."""
+
+    snapshot_id: Long
+    statistics_path: str
+    file_size_in_bytes: Count
+    file_footer_size_in_bytes: Count
+    blob_metadata: tuple[BlobMetadata, ...]
+    key_metadata: str | None = None
+
+
+class PartitionStatisticsFile(Value):
+    """A file of per-partition statistics for one snapshot."""
+
+    snapshot_id: Long
+    statistics_path: str
+    file_size_in_bytes: Count
+
+
+class EncryptedKey(Value):
+    """A key of table encryption, itself encrypted."""
+
+    key_id: str
+    encrypted_key_metadata: str
+    encrypted_by_id: str | None = None
+    properties: dict[str, str] | None = None
+
+
+class Envelope(Value):
+    """Everything in table metadata but the two lists that grow with every commit."""
+
+    format_version: Int
+    table_uuid: str
+    location: str
+    last_sequence_number: Count
+    last_updated_ms: Long
+    last_column_id: Int
+    current_schema_id: Int
+    schemas: tuple[Schema, ...]
+    default_spec_id: Int
+    partition_specs: tuple[PartitionSpec, ...]
+    last_partition_id: Int
+    default_sort_order_id: Int
+    sort_orders: tuple[SortOrder, ...]
+    properties: dict[str, str]
+    refs: dict[str, SnapshotRef]
+    metadata_log: tuple[MetadataLogEntry, ...]
+    statistics: tuple[StatisticsFile, ...]
+    partition_statistics: tuple[PartitionStatisticsFile, ...]
+    current_snapshot_id: Long | None = None
+    next_row_id: Count | None = None
+    encryption_keys: tuple[EncryptedKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableMetadata:
+    """A table's metadata: `envelope` parsed, `snapshots` and `history` encoded."""
+
+    envelope: Envelope
+    snapshots: EncodedLog
+    history: EncodedLog
+
+    def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
+        """Decode one snapshot, or None when there is none of that id."""
+        item = self.snapshots.find(snapshot_id)
+        return None if item is None else _SNAPSHOT.decode(item.body)
+
+    def iter_snapshots(self) -> Iterator[Snapshot]:
+        """Decode all snapshots, oldest first. O(table): for audits and registrations, not for commits."""
+        return (_SNAPSHOT.decode(item.body) for item in self.snapshots)
+
+    def iter_history(self) -> Iterator[HistoryEntry]:
+        """Decode the history, oldest first."""
+        return (_HISTORY.decode(item.body) for item in self.history)
+
+    def schema(self) -> Schema:
+        """The current schema."""
+        current = self.envelope.current_schema_id
+        return next(schema for schema in self.envelope.schemas if schema.schema_id == current)
+
+    def size_bytes(self) -> int:
+        """Roughly how large the metadata file is."""
+        return self.snapshots.size_bytes() + self.history.size_bytes() + 4096
+
+
+_ENCODER = msgspec.json.Encoder()
+_SNAPSHOT = msgspec.json.Decoder(Snapshot)
+_HISTORY = msgspec.json.Decoder(HistoryEntry)
+
+
+def append_snapshot(log: EncodedLog, snapshot: Snapshot) -> EncodedLog:
+    """A log with this snapshot at the end, tagged by its manifest list so that a store refuses it twice."""
+    return log.append(_ENCODER.encode(snapshot), key=snapshot.snapshot_id, tag=manifest_list_tag(snapshot))
+
+
+def append_history(log: EncodedLog, entry: HistoryEntry) -> EncodedLog:
+    """A log with this entry at the end."""
+    return log.append(_ENCODER.encode(entry))
+
+
+def manifest_list_tag(snapshot: Snapshot) -> int | None:
+    """A 63-bit hash of the manifest list's path, or None when there is no manifest list."""
+    if snapshot.manifest_list is None:
+        return None
+    digest = hashlib.blake2b(snapshot.manifest_list.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

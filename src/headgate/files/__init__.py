@@ -1,0 +1,1 @@
+"""Objects: local disk and S3, with exclusive creates."""

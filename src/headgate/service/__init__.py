@@ -1,0 +1,1 @@
+"""HTTP: routes, authentication, settings, metrics."""

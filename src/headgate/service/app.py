@@ -1,0 +1,254 @@
+"""The ASGI application: the order in which a request is checked, worked on and answered.
+
+    in flight? → route → token → headers → body → (worker thread:) principal → role → key → handler
+
+Nothing of the body is read before the token is good, and nothing is done before the role allows it. Below
+`_work` everything is synchronous. `except Exception` stands here and nowhere else in the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from headgate.errors import CommitUnknown, HeadgateError, Overloaded, StorageFailed, Unauthenticated
+from headgate.service import idempotency
+from headgate.service.auth import ANONYMOUS, Credential
+from headgate.service.body import Disconnected, Receive, check_media_type, read_body
+from headgate.service.exchange import Body, Reply, Request, Route, RouteTable
+from headgate.service.http_errors import HeadersTooLarge, crash_reply, error_reply, is_our_failure
+from headgate.service.logs import log, log_crash
+from headgate.service.roles import Caller, Role, require
+from headgate.service.routing import Match, Router, parse_query
+from headgate.service.services import Services
+from headgate.service.settings import Settings
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+REQUEST_ID = "x-request-id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_UNMATCHED = "unmatched"  # the label of requests without a route: paths are not labels
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
+_JOIN_BYTES_MAX = 1 << 20  # below this, one joined message is cheaper than several
+_BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+
+class App:
+    """The application. One object per process; `await app(scope, receive, send)` is ASGI."""
+
+    def __init__(self, services: Services, settings: Settings, table: RouteTable) -> None:
+        self._services, self._settings = services, settings
+        self._replayers = table.replayers
+        self._router = Router(table.routes)
+        self._in_flight = 0
+        self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the life of the process."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = time.perf_counter()
+        headers = _headers(scope)
+        request_id = _request_id(headers, self._services)
+        route = _UNMATCHED
+        try:
+            match = self._router.match(scope["method"], scope["raw_path"])
+            route = match.route.template
+            reply = await self._admit(scope, receive, headers, match, request_id)
+        except Disconnected:
+            return
+        except HeadgateError as error:
+            reply = error_reply(error)
+            if is_our_failure(reply.status):
+                log(
+                    logging.ERROR,
+                    "request failed",
+                    request_id=request_id,
+                    route=route,
+                    error=error.message,
+                    code=error.code,
+                )
+        except Exception as error:  # outermost edge
+            error_id = self._services.new_uuid()
+            log_crash("request crashed", error, error_id=error_id, request_id=request_id, route=route)
+            reply = crash_reply(error_id)
+        await _send(send, reply, request_id, head=scope["method"] == "HEAD")
+        self._account(scope["method"], route, reply.status, request_id, time.perf_counter() - started)
+
+    async def _admit(
+        self, scope: Scope, receive: Receive, headers: dict[str, str], match: Match, request_id: str
+    ) -> Reply:
+        """Count the request in, until its work is done: a worker that is late still holds its place."""
+        if self._in_flight >= self._settings.in_flight_max:
+            self._services.metrics.refused_overload.inc()
+            raise Overloaded(f"too many requests at once; in_flight_max={self._settings.in_flight_max}")
+        self._count(+1)
+        timeout_s = self._settings.request_timeout_s
+        work: asyncio.Future[Reply] | None = None
+        try:
+            job = await self._start(scope, receive, headers, match, request_id)
+            work = asyncio.wrap_future(job)
+            try:
+                return await asyncio.wait_for(asyncio.shield(work), timeout_s)
+            except TimeoutError as error:
+                if job.cancel():  # it had not begun, and now never will
+                    raise Overloaded(f"no worker was free within {timeout_s:g} s") from error
+                raise _too_late(match.route, timeout_s) from error
+        finally:
+            if work is None or work.done():
+                self._count(-1)
+            else:
+                work.add_done_callback(self._count_out)
+
+    async def _start(
+        self, scope: Scope, receive: Receive, headers: dict[str, str], match: Match, request_id: str
+    ) -> Future[Reply]:
+        route, settings = match.route, self._settings
+        _check_header_size(scope, settings.header_limit_bytes)
+        credential = self._credential(route, headers)
+        key = idempotency.parse_key(headers.get(idempotency.HEADER)) if route.takes_key else None
+        query = parse_query(scope["query_string"])
+        body = b""
+        if route.body is not Body.NONE:
+            check_media_type(route.body, headers)
+            body = await read_body(
+                receive, headers, limit_bytes=settings.body_limit_bytes, timeout_s=settings.body_timeout_s
+            )
+        target = scope["raw_path"].decode("latin-1")
+        request = Request(
+            method=scope["method"],
+            path=target,
+            params=match.params,
+            query=query,
+            headers=headers,
+            body=body,
+            caller=Caller(ANONYMOUS, Role.ADMIN, request_id, key),
+            client_address=(scope.get("client") or ("",))[0],
+            json_depth_max=settings.json_depth_max,
+        )
+        question = f"{target}?{scope['query_string'].decode('latin-1')}"
+        return self._workers.submit(self._work, route, request, credential, question)
+
+    def _credential(self, route: Route, headers: dict[str, str]) -> Credential | None:
+        if route.role is None or not self._settings.auth_is_on:
+            return None
+        return self._services.authenticator.read_header(headers.get("authorization"))
+
+    def _work(self, route: Route, request: Request, credential: Credential | None, target: str) -> Reply:
+        """In a worker thread: who is it, may they, was it asked before, and then the handler."""
+        services = self._services
+        caller = request.caller
+        if route.role is not None:
+            principal, role = caller.principal, caller.role
+            if credential is not None:
+                principal, role = services.authenticator.identify(credential, request.client_address)
+            elif self._settings.auth_is_on:
+                raise Unauthenticated("a bearer token is needed in the Authorization header")
+            mark = ""
+            if caller.key is not None:
+                mark = idempotency.fingerprint(method=request.method, target=target, body=request.body)
+            caller = Caller(principal, role, caller.request_id, caller.key, mark)
+            require(caller, route.role)
+        return idempotency.run(services, route, replace(request, caller=caller), self._replayers)
+
+    def _count(self, change: int) -> None:
+        self._in_flight += change
+        self._services.metrics.in_flight.set(self._in_flight)
+
+    def _count_out(self, work: asyncio.Future[Reply]) -> None:
+        self._count(-1)
+        if not work.cancelled() and (error := work.exception()) is not None:
+            log(logging.ERROR, "late request failed", error=str(error))
+
+    def _account(self, method: str, route: str, status: int, request_id: str, elapsed_s: float) -> None:
+        label = method if method in _METHODS else "other"
+        self._services.metrics.count_request(method=label, route=route, status=status, elapsed_s=elapsed_s)
+        log(
+            logging.DEBUG,
+            "request",
+            method=label,
+            route=route,
+            status=int(status),
+            request_id=request_id,
+            elapsed_ms=round(elapsed_s * 1000, 3),
+        )
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await asyncio.to_thread(self.close)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def close(self) -> None:
+        """Wait for the workers, then close the services: nothing is pulled away from under a commit."""
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        self._services.close()
+
+
+def build_app(services: Services, settings: Settings, table: RouteTable) -> App:
+    """The ASGI application of a service."""
+    return App(services, settings, table)
+
+
+def _too_late(route: Route, timeout_s: float) -> HeadgateError:
+    if route.takes_key:
+        return CommitUnknown(
+            f"no answer within {timeout_s:g} s; the change may still be made", timeout_s=timeout_s
+        )
+    return StorageFailed(f"no answer within {timeout_s:g} s", timeout_s=timeout_s)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """Headers by lower-case name; of a repeated one the first counts."""
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+    return headers
+
+
+def _check_header_size(scope: Scope, limit_bytes: int) -> None:
+    size_bytes = len(scope["raw_path"]) + len(scope["query_string"])
+    size_bytes += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    if size_bytes > limit_bytes:
+        raise HeadersTooLarge(
+            f"request line and headers are over {limit_bytes} bytes", limit_bytes=limit_bytes
+        )
+
+
+def _request_id(headers: dict[str, str], services: Services) -> str:
+    given = headers.get(REQUEST_ID, "")
+    return given if _REQUEST_ID.fullmatch(given) else services.new_uuid()
+
+
+async def _send(send: Send, reply: Reply, request_id: str, *, head: bool) -> None:
+    size_bytes = sum(map(len, reply.parts))
+    headers = [(REQUEST_ID.encode(), request_id.encode())]
+    headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+    if reply.parts:
+        headers.append((b"content-type", reply.content_type.encode("latin-1")))
+        headers.append((b"content-length", str(size_bytes).encode()))
+    elif reply.status not in _BODILESS:
+        headers.append((b"content-length", b"0"))
+    await send({"type": "http.response.start", "status": int(reply.status), "headers": headers})
+    if head or size_bytes <= _JOIN_BYTES_MAX:
+        body = b"" if head else b"".join(reply.parts)
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+        return
+    for part in reply.parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

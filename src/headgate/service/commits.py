@@ -1,0 +1,333 @@
+"""The service's driver of the commit conversation: effects of `core.flow` carried out on store and files.
+
+Never decides anything about a commit itself; never deletes but when the flow says that a load has proved it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from headgate.core.encoded_log import LogDelta
+from headgate.core.flow import (
+    Candidate,
+    Committed,
+    Discard,
+    Effect,
+    Head,
+    Load,
+    Loaded,
+    PlainCommit,
+    Refused,
+    Reply,
+    Swap,
+    SwapLost,
+    Swapped,
+    SwapRefused,
+    SwapUnknown,
+    Target,
+    Unknown,
+    Wait,
+    commit_flow,
+)
+from headgate.core.locations import canonical
+from headgate.core.table import MetadataLogEntry
+from headgate.core.updates import AddSnapshot
+from headgate.errors import (
+    AlreadyExists,
+    BadInput,
+    CommitRefused,
+    CommitUnknown,
+    HeadgateError,
+    NotFound,
+)
+from headgate.format.table_metadata import encode_envelope, encode_file
+from headgate.service.logs import log_commit
+from headgate.service.placement import metadata_location
+from headgate.service.roles import Caller
+from headgate.service.services import Services
+from headgate.store import base as store
+from headgate.store.base import EntryId, Kind, Reason, Stream
+
+_WAIT_MAX_S = 0.2
+_DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Who commits what, under which key, and how the answer is rebuilt when the key comes again."""
+
+    caller: Caller
+    key: str
+    commits: tuple[PlainCommit, ...]
+    replay: dict[str, object]
+    status: int
+    event: str
+
+
+def run_commit(services: Services, work: Work) -> Committed:
+    """Drive the conversation to its verdict; raises the error of a refusal."""
+    driver = _Driver(services, work)
+    conversation = commit_flow(work.commits)
+    reply: Reply = None
+    while True:
+        try:
+            effect = conversation.send(reply)
+        except StopIteration as stop:
+            verdict = stop.value
+            break
+        reply = driver.carry_out(effect)
+    driver.log(verdict)
+    if not isinstance(verdict, Committed):
+        raise verdict.error
+    driver.clean_up(verdict)
+    return verdict
+
+
+class _Driver:
+    """State of one conversation: the files written for each candidate."""
+
+    def __init__(self, services: Services, work: Work) -> None:
+        self._services = services
+        self._work = work
+        self._written: dict[int, list[str]] = {}
+        self._started = time.perf_counter()
+        self._attempt = 0
+
+    def carry_out(self, effect: Effect) -> Reply:
+        match effect:
+            case Load():
+                return self._load(effect)
+            case Swap():
+                return self._swap(effect)
+            case Discard():
+                self._discard(effect.candidates)
+            case Wait():
+                self._services.metrics.swap_retries.inc()
+                time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2**effect.attempt)))
+        return None
+
+    def _load(self, effect: Load) -> Loaded:
+        self._attempt = effect.attempt
+        landed = False
+        if effect.attempt > 1:
+            record = self._services.store.load_key(self._work.caller.principal, self._work.key)
+            if record is not None and record.fingerprint != self._work.caller.fingerprint:
+                raise BadInput("the key was used for another request", field="Idempotency-Key")
+            landed = record is not None
+        heads = self._services.heads.load(effect.targets)
+        return Loaded(heads, landed, self._services.clock_ms())
+
+    def _swap(self, effect: Swap) -> Reply:
+        services = self._services
+        operations: list[store.Operation] = []
+        heads: list[Head] = []
+        for candidate in effect.candidates:
+            head, inline = self._write_file(candidate)
+            heads.append(head)
+            operations.append(swap_operation(candidate, head, checkpointed=inline))
+        operations.extend(self._records(effect.candidates, heads))
+        try:
+            with services.metrics.time_store("swap"):
+                refused = services.store.write(operations)
+        except CommitUnknown:
+            return SwapUnknown()
+        if refused is not None:
+            return _refusal(refused, effect.candidates)
+        for candidate, head in zip(effect.candidates, heads, strict=True):
+            self._remember(candidate, head)
+        return Swapped(tuple(heads))
+
+    def _write_file(self, candidate: Candidate) -> tuple[Head, bool]:
+        """Name the metadata file, and write it now if it is small; a large one is a checkpoint's work."""
+        services = self._services
+        base, metadata = candidate.base, candidate.metadata
+        version = 1 if base is None else base.version + 1
+        envelope = metadata.envelope
+        location = metadata_location(
+            envelope.location, envelope.properties, version=version, uuid=services.new_uuid()
+        )
+        inline = base is None or metadata.size_bytes() <= services.settings.metadata_inline_bytes
+        if inline:
+            with services.metrics.time_files("write-metadata"):
+                services.files.write_new(location, encode_file(metadata))
+            self._written.setdefault(id(candidate), []).append(location)
+        written = MetadataLogEntry(metadata_file=location, timestamp_ms=envelope.last_updated_ms)
+        checkpoint = written if inline or base is None else base.checkpoint
+        id_ = services.new_uuid() if base is None else base.id
+        return Head(id_, version, metadata, location, checkpoint), inline
+
+    def _records(self, candidates: Sequence[Candidate], heads: Sequence[Head]) -> Iterable[store.Operation]:
+        work, now_ms = self._work, self._services.clock_ms()
+        replay = dict(work.replay)
+        if replay["kind"] == "table":
+            replay["id"] = heads[0].id
+        yield store.PutKey(
+            store.KeyRecord(
+                key=work.key,
+                principal=work.caller.principal,
+                fingerprint=work.caller.fingerprint,
+                status=work.status,
+                body=msgspec.json.encode(replay),
+                created_at_ms=now_ms,
+            )
+        )
+        updates = {commit.target: commit.updates for commit in work.commits}
+        for candidate, head in zip(candidates, heads, strict=True):
+            added = [u.snapshot for u in updates[candidate.target] if isinstance(u, AddSnapshot)]
+            payload = {
+                "metadata-location": head.metadata_location,
+                "version": head.version,
+                "snapshot-id": head.metadata.envelope.current_snapshot_id,
+                "added-snapshots": [
+                    {"snapshot-id": s.snapshot_id, "operation": s.summary.get("operation")} for s in added
+                ],
+                "updates": sorted({str(u.__struct_config__.tag) for u in updates[candidate.target]}),
+            }
+            yield store.PutEvent(
+                store.Event(
+                    kind="create-table" if candidate.base is None else work.event,
+                    namespace=candidate.target[0],
+                    name=candidate.target[1],
+                    entry_id=EntryId(head.id),
+                    principal=work.caller.principal,
+                    key=work.key,
+                    at_ms=now_ms,
+                    payload=msgspec.json.encode(payload),
+                )
+            )
+
+    def _remember(self, candidate: Candidate, head: Head) -> None:
+        heads = self._services.heads
+        epoch = 0
+        if candidate.base is not None:
+            epoch = heads.epoch_of(candidate.base.id)
+            logs = swap_logs(candidate)
+            if any(delta.removed for delta in logs.values()):
+                epoch += 1
+        heads.put(candidate.target, head, epoch=epoch)
+        if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
+            self._services.housekeeper.checkpoint_soon(candidate.target)
+
+    def _discard(self, candidates: Iterable[Candidate]) -> None:
+        for candidate in candidates:
+            if written := self._written.pop(id(candidate), None):
+                self._services.files.delete(written)
+
+    def clean_up(self, verdict: Committed) -> None:
+        """Delete metadata files that fell off the log, for tables that ask for it, after the commit."""
+        for candidate in verdict.candidates:
+            base, envelope = candidate.base, candidate.metadata.envelope
+            if base is None or envelope.properties.get(_DELETE_AFTER_COMMIT, "").lower() != "true":
+                continue
+            kept = {entry.metadata_file for entry in envelope.metadata_log}
+            gone = [
+                e.metadata_file for e in base.metadata.envelope.metadata_log if e.metadata_file not in kept
+            ]
+            if gone:
+                self._services.files.delete(
+                    self._services.locations.allow_file(f, field="metadata-log") for f in gone
+                )
+
+    def log(self, verdict: Committed | Refused | Unknown) -> None:
+        """One structured line and one count for every table of the commit."""
+        word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
+        self._services.metrics.count_commit(word)
+        elapsed_ms = (time.perf_counter() - self._started) * 1000
+        built = {c.target: c for c in verdict.candidates} if isinstance(verdict, Committed) else {}
+        for commit in self._work.commits:
+            candidate = built.get(commit.target)
+            base = candidate.base if candidate is not None else None
+            log_commit(
+                table=".".join((*commit.target[0], commit.target[1])),
+                key=self._work.key,
+                attempt=self._attempt,
+                base=None if base is None else base.metadata.envelope.current_snapshot_id,
+                head=None if candidate is None else candidate.metadata.envelope.current_snapshot_id,
+                verdict=word,
+                elapsed_ms=elapsed_ms,
+            )
+
+
+def swap_logs(candidate: Candidate) -> dict[Stream, LogDelta]:
+    """What a swap changes in the two logs."""
+    base, new = candidate.base, candidate.metadata
+    if base is None:
+        return {}
+    return {
+        Stream.SNAPSHOTS: new.snapshots.since(base.metadata.snapshots),
+        Stream.HISTORY: new.history.since(base.metadata.history),
+    }
+
+
+def swap_operation(
+    candidate: Candidate, head: Head, *, checkpointed: bool
+) -> store.CreateEntry | store.SwapEntry:
+    """The operation that publishes a candidate."""
+    base, metadata = candidate.base, candidate.metadata
+    envelope = metadata.envelope
+    if base is None:
+        return store.CreateEntry(
+            id=EntryId(head.id),
+            namespace=candidate.target[0],
+            name=candidate.target[1],
+            kind=Kind.TABLE,
+            uuid=envelope.table_uuid,
+            location=canonical(envelope.location, field="location"),
+            metadata_location=head.metadata_location,
+            checkpointed=checkpointed,
+            envelope=encode_envelope(envelope),
+            logs={Stream.SNAPSHOTS: tuple(metadata.snapshots), Stream.HISTORY: tuple(metadata.history)},
+        )
+    return store.SwapEntry(
+        id=EntryId(base.id),
+        expected_version=base.version,
+        uuid=envelope.table_uuid,
+        location=canonical(envelope.location, field="location"),
+        metadata_location=head.metadata_location,
+        checkpointed=checkpointed,
+        envelope=encode_envelope(envelope),
+        logs=swap_logs(candidate),
+    )
+
+
+def _refusal(refused: store.Refused, candidates: Sequence[Candidate]) -> Reply:
+    """What a refused write means for the conversation."""
+    match refused.reason:
+        case Reason.ENTRY_CHANGED | Reason.ENTRY_MISSING | Reason.KEY_EXISTS:
+            return SwapLost()
+        case Reason.NAME_TAKEN if refused.kind is Kind.TABLE:
+            return SwapLost()
+        case _:
+            return SwapRefused(
+                describe_refusal(refused, candidates[min(refused.index, len(candidates) - 1)].target)
+            )
+
+
+def describe_refusal(refused: store.Refused, target: Target) -> HeadgateError:
+    """A store's refusal in the words that clients know."""
+    name = ".".join((*target[0], target[1]))
+    match refused.reason:
+        case Reason.NAMESPACE_MISSING:
+            return NotFound(f"Namespace does not exist: {'.'.join(target[0])}", kind="namespace")
+        case Reason.NAME_TAKEN if refused.kind is Kind.VIEW:
+            return AlreadyExists(f"View with same name already exists: {name}", kind="view")
+        case Reason.NAME_TAKEN:
+            return AlreadyExists(f"Table already exists: {name}", kind="table")
+        case Reason.LOCATION_TAKEN:
+            return BadInput(
+                f"the location overlaps another table's: {refused.detail}; choose another", field="location"
+            )
+        case Reason.DUPLICATE_TAG:
+            return BadInput(
+                "the snapshot's manifest list is already used by another snapshot of the table",
+                field="updates.snapshot.manifest-list",
+            )
+        case Reason.ENTRY_MISSING:
+            return NotFound(f"Table does not exist: {name}", kind="table")
+        case _:
+            return CommitRefused(f"{name}: {refused.reason.value}; refresh and try again")

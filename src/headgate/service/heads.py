@@ -1,0 +1,112 @@
+"""Parsed heads, cached against the head token. A cached head is used only while the store says it is the head.
+
+Bounded in bytes; the least recently used heads go first. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from headgate.core.encoded_log import EncodedLog
+from headgate.core.flow import Head, Target
+from headgate.core.table import MetadataLogEntry, TableMetadata
+from headgate.format.table_metadata import decode_envelope
+from headgate.store.base import Entry, EntryId, Kind, Store, Stream
+
+Known = tuple[int, int, int]  # epoch and the next positions of the two logs
+
+
+class HeadCache:
+    """Heads of tables by entry id."""
+
+    def __init__(self, store: Store, *, limit_bytes: int) -> None:
+        self._store = store
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._heads: OrderedDict[EntryId, tuple[Head, int]] = OrderedDict()  # head and its epoch
+        self._ids: dict[Target, EntryId] = {}  # a hint only: the store decides what stands at a name
+        self._bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How much the cached heads take, roughly."""
+        return self._bytes
+
+    def load(self, targets: Sequence[Target]) -> tuple[Head | None, ...]:
+        """Heads as they are now, all at one point in time; None where no table stands."""
+        known: dict[EntryId, Known] = {}
+        with self._lock:
+            for target in targets:
+                id_ = self._ids.get(target)
+                if id_ is not None and (cached := self._heads.get(id_)) is not None:
+                    metadata = cached[0].metadata
+                    known[id_] = (cached[1], metadata.snapshots.next_position, metadata.history.next_position)
+        entries = self._store.load_entries(targets, known=known)
+        return tuple(self._head_of(target, entry) for target, entry in zip(targets, entries, strict=True))
+
+    def put(self, target: Target, head: Head, *, epoch: int) -> None:
+        """Remember a head that we just published."""
+        id_ = EntryId(head.id)
+        with self._lock:
+            old = self._heads.pop(id_, None)
+            if old is not None:
+                if old[0].version > head.version:
+                    self._heads[id_] = old
+                    return
+                self._bytes -= old[0].metadata.size_bytes()
+            self._heads[id_] = (head, epoch)
+            self._bytes += head.metadata.size_bytes()
+            self._ids[target] = id_
+            while self._bytes > self._limit_bytes and len(self._heads) > 1:
+                _, (dropped, _) = self._heads.popitem(last=False)
+                self._bytes -= dropped.metadata.size_bytes()
+            if len(self._ids) > 4 * len(self._heads) + 1000:
+                self._ids = {t: i for t, i in self._ids.items() if i in self._heads}
+
+    def epoch_of(self, id_: str) -> int:
+        """The epoch of a cached head; -1, which equals no epoch, when it is not cached."""
+        with self._lock:
+            cached = self._heads.get(EntryId(id_))
+            return -1 if cached is None else cached[1]
+
+    def _head_of(self, target: Target, entry: Entry | None) -> Head | None:
+        if entry is None or entry.header.kind is not Kind.TABLE:
+            return None
+        header = entry.header
+        with self._lock:
+            cached = self._heads.get(header.id)
+            if cached is not None:
+                self._heads.move_to_end(header.id)
+        checkpoint_at_version = header.checkpoint_version == header.version
+        if cached is not None and cached[0].version == header.version:
+            head = cached[0]
+            if checkpoint_at_version == (
+                head.checkpoint is not None and head.checkpoint.metadata_file == head.metadata_location
+            ):
+                return head
+            metadata = head.metadata
+        else:
+            metadata = TableMetadata(
+                decode_envelope(entry.envelope),
+                self._log(entry, Stream.SNAPSHOTS, cached),
+                self._log(entry, Stream.HISTORY, cached),
+            )
+        checkpoint = None
+        if header.checkpoint_location is not None:
+            checkpoint = MetadataLogEntry(
+                metadata_file=header.checkpoint_location, timestamp_ms=metadata.envelope.last_updated_ms
+            )
+        head = Head(header.id, header.version, metadata, header.metadata_location, checkpoint)
+        self.put(target, head, epoch=header.epoch)
+        return head
+
+    def _log(self, entry: Entry, stream: Stream, cached: tuple[Head, int] | None) -> EncodedLog:
+        items, after = entry.logs.get(stream, ()), entry.next_positions.get(stream, 0)
+        if cached is None or cached[1] != entry.header.epoch:
+            return EncodedLog.of(items, next_position=after)
+        metadata = cached[0].metadata
+        base = metadata.snapshots if stream is Stream.SNAPSHOTS else metadata.history
+        # The cache may have moved on since we told the store what we hold.
+        return base.extend((i for i in items if i.position >= base.next_position), next_position=after)

@@ -1,0 +1,128 @@
+"""Log lines: one JSON object a line on stderr, without secrets and without line breaks.
+
+Redaction is the last step before the line is printed, so that it also sees what libraries log. It looks at
+names (`authorization`, `client_secret` …) and at text that looks like a credential. Never logs a body.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+from typing import TextIO
+
+LOGGER = logging.getLogger("headgate")
+
+_HIDDEN = "[redacted]"
+_SECRET_NAMES = (
+    r"authorization|client[_.-]?secret|secret[_.-]?hash|secret[_.-]?access[_.-]?key|access[_.-]?key[_.-]?id"
+    r"|session[_.-]?token|security[_.-]?token|access[_.-]?token|refresh[_.-]?token|subject[_.-]?token|password"
+)
+_SECRET_NAME = re.compile(rf"(?:^|[^a-z]|s3[_.-]?)(?:{_SECRET_NAMES})$", re.IGNORECASE)
+# In this order: a scheme with its value, a presigned query, `name: value` and `name=value`, URL user info.
+_SECRET_TEXT: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\b(Bearer|Basic)\s+[^\s\"',;]+", re.IGNORECASE), rf"\1 {_HIDDEN}"),
+    (
+        re.compile(r"\?[^\s\"']*(?:X-Amz-|Signature=|AWSAccessKeyId=|sig=)[^\s\"']*", re.IGNORECASE),
+        f"?{_HIDDEN}",
+    ),
+    (
+        re.compile(
+            rf"((?:{_SECRET_NAMES})[\"']?\s*[:=]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s&,;}}\"']+)", re.IGNORECASE
+        ),
+        rf"\1{_HIDDEN}",
+    ),
+    (re.compile(r"(\w+://[^\s/:@]*:)[^\s/@]+@"), rf"\1{_HIDDEN}@"),
+)
+
+
+def redact(text: str) -> str:
+    """The text without what looks like a credential."""
+    for pattern, replacement in _SECRET_TEXT:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def redact_value(name: str, value: object) -> object:
+    """A value that may be printed under this name."""
+    if _SECRET_NAME.search(name):
+        return _HIDDEN
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {str(key): redact_value(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_value(name, inner) for inner in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return redact(str(value))
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON; `extra={"fields": {...}}` adds fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """JSON escapes CR, LF and every other control character, so a value cannot forge a line."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "at": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+        }
+        for name, value in getattr(record, "fields", {}).items():
+            line.setdefault(name, redact_value(name, value))
+        if record.exc_info:
+            line["trace"] = redact(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=True)
+
+
+def set_up_logs(level: str, stream: TextIO | None = None) -> None:
+    """Send every logger of the process to one stream of JSON lines."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines())
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.WARNING)
+    LOGGER.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        foreign = logging.getLogger(name)
+        foreign.handlers, foreign.propagate = [], True
+        foreign.setLevel(logging.WARNING)
+
+
+def log(level: int, message: str, **fields: object) -> None:
+    """One structured line."""
+    if LOGGER.isEnabledFor(level):
+        LOGGER.log(level, "%s", message, extra={"fields": fields})
+
+
+def log_crash(message: str, error: BaseException, **fields: object) -> None:
+    """One structured line with the trace of an exception that is not ours."""
+    LOGGER.error("%s", message, exc_info=error, extra={"fields": fields})
+
+
+def log_commit(
+    *,
+    table: str,
+    key: str | None,
+    attempt: int,
+    base: int | None,
+    head: int | None,
+    verdict: str,
+    elapsed_ms: float,
+) -> None:
+    """The one line of a commit attempt."""
+    log(
+        logging.INFO,
+        "commit",
+        table=table,
+        key=key,
+        attempt=attempt,
+        base=base,
+        head=head,
+        verdict=verdict,
+        elapsed_ms=round(elapsed_ms, 3),
+    )

@@ -1,0 +1,101 @@
+"""Numbers for Prometheus, in a registry of their own. Labels are closed sets: never a name or a path."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    """All metrics of one service. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "headgate_http_requests",
+            "Requests answered",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self.request_seconds = Histogram(
+            "headgate_http_request_seconds",
+            "Time to answer",
+            ("method", "route"),
+            buckets=_LATENCIES_S,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge(
+            "headgate_http_in_flight", "Requests in the service now", registry=self.registry
+        )
+        self.refused_overload = Counter(
+            "headgate_http_overload_refusals",
+            "Requests refused because too many were in flight",
+            registry=self.registry,
+        )
+        self.replays = Counter(
+            "headgate_idempotent_replays",
+            "Requests answered from their idempotency key",
+            registry=self.registry,
+        )
+        self.commits = Counter("headgate_commits", "Commits by verdict", ("verdict",), registry=self.registry)
+        self.swap_retries = Counter(
+            "headgate_swap_retries", "Swaps lost to another commit and tried again", registry=self.registry
+        )
+        self.store_seconds = Histogram(
+            "headgate_store_seconds",
+            "Time in the database",
+            ("operation",),
+            buckets=_LATENCIES_S,
+            registry=self.registry,
+        )
+        self.files_seconds = Histogram(
+            "headgate_files_seconds",
+            "Time in object storage",
+            ("operation",),
+            buckets=_LATENCIES_S,
+            registry=self.registry,
+        )
+        self.client_reports = Counter(
+            "headgate_client_reports",
+            "Metrics reports received from engines",
+            ("kind",),
+            registry=self.registry,
+        )
+
+    def count_request(self, *, method: str, route: str, status: int, elapsed_s: float) -> None:
+        """One request answered."""
+        self.requests.labels(method, route, str(int(status))).inc()
+        self.request_seconds.labels(method, route).observe(elapsed_s)
+
+    def count_commit(self, verdict: str) -> None:
+        """One commit judged."""
+        self.commits.labels(verdict).inc()
+
+    @contextmanager
+    def time_store(self, operation: str) -> Iterator[None]:
+        """Measure a call of the database."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.store_seconds.labels(operation).observe(time.perf_counter() - started)
+
+    @contextmanager
+    def time_files(self, operation: str) -> Iterator[None]:
+        """Measure a call of object storage."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.files_seconds.labels(operation).observe(time.perf_counter() - started)
+
+    def print(self) -> bytes:
+        """The text that /metrics answers."""
+        return generate_latest(self.registry)

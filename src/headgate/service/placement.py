@@ -1,0 +1,32 @@
+"""Where things are put: default locations of tables and views, names of metadata files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.core.names import path_segment
+from headgate.format.table_metadata import is_gzipped
+from headgate.service.services import Services
+
+METADATA_PATH = "write.metadata.path"
+
+
+def default_location(
+    services: Services,
+    namespace: tuple[str, ...],
+    name: str,
+    uuid: str,
+    namespace_properties: Mapping[str, str],
+) -> str:
+    """A place of its own for every table: the suffix keeps a table made anew apart from files of the old one."""
+    parent = namespace_properties.get("location")
+    if parent is None:
+        parent = "/".join((services.locations.roots[0], *(path_segment(level) for level in namespace)))
+    return f"{parent.rstrip('/')}/{path_segment(name)}-{uuid[:8]}"
+
+
+def metadata_location(location: str, properties: dict[str, str], *, version: int, uuid: str) -> str:
+    """The name of the metadata file of a version; unique for every attempt."""
+    folder = properties.get(METADATA_PATH, f"{location.rstrip('/')}/metadata").rstrip("/")
+    middle = ".gz" if is_gzipped(properties) else ""
+    return f"{folder}/{version - 1:05d}-{uuid}{middle}.metadata.json"

@@ -1,0 +1,62 @@
+"""Who asks, and what they may do. Default deny: a route without a role does not exist.
+
+    read < insert < modify < admin
+
+read      look at everything; report metrics of scans and commits
+insert    add files to tables, nothing else
+modify    every change of a table's data: deletes, overwrites, rewrites, branches
+admin     the rest: create, drop, rename, register, schemas, properties, namespaces, views
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headgate.errors import BadInput, Forbidden
+
+
+class Role(Enum):
+    """What a principal may do; each role includes the ones before it."""
+
+    READ = "read"
+    INSERT = "insert"
+    MODIFY = "modify"
+    ADMIN = "admin"
+
+
+_ORDER = tuple(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a request, and under which idempotency key."""
+
+    principal: str
+    role: Role
+    request_id: str
+    key: str | None = None
+    fingerprint: str = ""
+
+
+def includes(role: Role, needed: Role) -> bool:
+    """Whether `role` may do what `needed` may."""
+    return _ORDER.index(role) >= _ORDER.index(needed)
+
+
+def require(caller: Caller, needed: Role) -> None:
+    """Refuse a caller whose role is below the one needed."""
+    if not includes(caller.role, needed):
+        raise Forbidden(
+            f"not allowed: principal={caller.principal} role={caller.role.value} needs={needed.value}",
+            needs=needed.value,
+        )
+
+
+def parse_role(text: str) -> Role:
+    """A role by its name."""
+    try:
+        return Role(text)
+    except ValueError as error:
+        names = ", ".join(role.value for role in Role)
+        raise BadInput(f"role: expected one of {names}, got {text!r}", field="role") from error

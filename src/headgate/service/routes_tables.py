@@ -1,0 +1,191 @@
+"""The routes of tables: JSON to values and back. The work is in `tables` and `table_lifecycle`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headgate.core.flow import Head, Target
+from headgate.core.table import TableMetadata
+from headgate.errors import BadInput, NotFound, Unsupported
+from headgate.format.strict_json import decode_into
+from headgate.format.table_metadata import METADATA_BYTES_MAX, encode_parts, inflate
+from headgate.service import table_lifecycle, tables
+from headgate.service.exchange import (
+    Body,
+    Reply,
+    Request,
+    Route,
+    json_reply,
+    no_content,
+    not_modified,
+    parts_reply,
+)
+from headgate.service.namespaces import load_namespace
+from headgate.service.paging import read_page
+from headgate.service.roles import Role
+from headgate.service.services import Services
+from headgate.service.table_requests import (
+    CommitTableRequest,
+    CommitTransactionRequest,
+    CreateTableRequest,
+    RegisterTableRequest,
+    RenameRequest,
+)
+from headgate.service.tables import check_target
+from headgate.store.base import EntryId, Kind
+
+
+def _target(request: Request) -> Target:
+    return request.namespace, request.params["table"]
+
+
+def _etag(head: Head, *, refs_only: bool = False) -> str:
+    return f'"{head.id}-{head.version}{"-refs" if refs_only else ""}"'
+
+
+def _table_reply(
+    head: Head | None, metadata: TableMetadata, *, refs_only: bool = False, with_config: bool = True
+) -> Reply:
+    """A LoadTableResult; without a head (staged) it has no metadata location and no etag."""
+    opening = b'{"metadata":'
+    headers: tuple[tuple[str, str], ...] = ()
+    if head is not None:
+        opening = b'{"metadata-location":' + msgspec.json.encode(head.metadata_location) + b',"metadata":'
+        headers = (("etag", _etag(head, refs_only=refs_only)),)
+    closing = b',"config":{}}' if with_config else b"}"
+    return parts_reply((opening, *encode_parts(metadata, refs_only=refs_only), closing), headers=headers)
+
+
+def list_tables(services: Services, request: Request) -> Reply:
+    """GET /v1/namespaces/{namespace}/tables"""
+    levels = request.namespace
+    page = read_page(
+        request.query, listing=tables.listing_of(levels), size_max=services.settings.page_size_max
+    )
+    names, token = tables.list_tables(services, levels, page)
+    found = [{"namespace": levels, "name": name} for name in names]
+    return json_reply({"identifiers": found, "next-page-token": token})
+
+
+def create_table(services: Services, request: Request) -> Reply:
+    """POST /v1/namespaces/{namespace}/tables"""
+    body = decode_into(CreateTableRequest, request.body, max_depth=request.json_depth_max)
+    levels = load_namespace(services, request.namespace).levels
+    target = check_target(levels, body.name, field="")
+    if body.stage_create:
+        return _table_reply(None, tables.stage_table(services, target, body))
+    head = tables.create_table(services, request.caller, target, body)
+    return _table_reply(head, head.metadata)
+
+
+def register_table(services: Services, request: Request) -> Reply:
+    """POST /v1/namespaces/{namespace}/register"""
+    body = decode_into(RegisterTableRequest, request.body, max_depth=request.json_depth_max)
+    levels = load_namespace(services, request.namespace).levels
+    target = check_target(levels, body.name, field="")
+    head = table_lifecycle.register_table(services, request.caller, target, body)
+    return _table_reply(head, head.metadata)
+
+
+def load_table(services: Services, request: Request) -> Reply:
+    """GET /v1/namespaces/{namespace}/tables/{table}"""
+    mode = request.query.get("snapshots", "all").lower()
+    if mode not in ("all", "refs"):
+        raise BadInput(f"Invalid snapshot mode: {mode[:50]}", field="snapshots")
+    head = tables.load_table(services, _target(request))
+    etag = _etag(head, refs_only=mode == "refs")
+    if etag in request.headers.get("if-none-match", ""):
+        return not_modified(etag)
+    tables.check_file(services, head)
+    return _table_reply(head, head.metadata, refs_only=mode == "refs")
+
+
+def table_exists(services: Services, request: Request) -> Reply:
+    """HEAD /v1/namespaces/{namespace}/tables/{table}"""
+    tables.load_table(services, _target(request))
+    return no_content()
+
+
+def commit_table(services: Services, request: Request) -> Reply:
+    """POST /v1/namespaces/{namespace}/tables/{table}"""
+    body = decode_into(CommitTableRequest, request.body, max_depth=request.json_depth_max)
+    head = tables.commit_table(services, request.caller, _target(request), body)
+    return _table_reply(head, head.metadata, with_config=False)
+
+
+def drop_table(services: Services, request: Request) -> Reply:
+    """DELETE /v1/namespaces/{namespace}/tables/{table}"""
+    purge = request.flag("purgeRequested")
+    table_lifecycle.drop_table(services, request.caller, _target(request), purge=purge)
+    return no_content()
+
+
+def unregister_table(services: Services, request: Request) -> Reply:
+    """POST /v1/namespaces/{namespace}/tables/{table}/unregister"""
+    head = table_lifecycle.unregister_table(services, request.caller, _target(request))
+    return _table_reply(head, head.metadata, with_config=False)
+
+
+def rename_table(services: Services, request: Request) -> Reply:
+    """POST /v1/tables/rename"""
+    body = decode_into(RenameRequest, request.body, max_depth=request.json_depth_max)
+    source = (tuple(body.source.namespace), body.source.name)
+    destination = check_target(body.destination.namespace, body.destination.name, field="destination")
+    table_lifecycle.rename_table(services, request.caller, source, destination)
+    return no_content()
+
+
+def commit_transaction(services: Services, request: Request) -> Reply:
+    """POST /v1/transactions/commit"""
+    body = decode_into(CommitTransactionRequest, request.body, max_depth=request.json_depth_max)
+    tables.commit_transaction(services, request.caller, body.table_changes)
+    return no_content()
+
+
+def load_credentials(services: Services, request: Request) -> Reply:
+    """GET /v1/namespaces/{namespace}/tables/{table}/credentials: clients bring their own."""
+    tables.load_table(services, _target(request))
+    return json_reply({"storage-credentials": []})
+
+
+def sign_request(services: Services, request: Request) -> Reply:
+    """POST /v1/namespaces/{namespace}/tables/{table}/sign"""
+    raise Unsupported("this service does not sign storage requests; give the engine credentials of its own")
+
+
+def replay_table(services: Services, request: Request, stored: Mapping[str, object]) -> Reply:
+    """The answer to a key whose commit landed: the table as it is now, whatever its name."""
+    header = services.store.load_header_by_id(EntryId(str(stored["id"])))
+    if header is None or header.kind is not Kind.TABLE:
+        raise NotFound("the commit landed; the table has been dropped since", kind="table")
+    head = tables.load_table(services, (header.namespace, header.name))
+    return _table_reply(head, head.metadata)
+
+
+def replay_unregistered(services: Services, request: Request, stored: Mapping[str, object]) -> Reply:
+    """The answer to a key whose table is gone from the catalog: its last metadata file, as it was left."""
+    location = str(stored["metadata-location"])
+    text = inflate(services.files.read(location, limit_bytes=METADATA_BYTES_MAX), location=location)
+    return parts_reply((b'{"metadata-location":', msgspec.json.encode(location), b',"metadata":', text, b"}"))
+
+
+_ALL = "/v1/namespaces/{namespace}/tables"
+_ONE = "/v1/namespaces/{namespace}/tables/{table}"
+
+ROUTES = (
+    Route("GET", _ALL, list_tables, Role.READ),
+    Route("POST", _ALL, create_table, Role.ADMIN, Body.JSON, takes_key=True),
+    Route("POST", "/v1/namespaces/{namespace}/register", register_table, Role.ADMIN, Body.JSON, takes_key=True),
+    Route("GET", _ONE, load_table, Role.READ),
+    Route("HEAD", _ONE, table_exists, Role.READ),
+    Route("POST", _ONE, commit_table, Role.MODIFY, Body.JSON, takes_key=True),
+    Route("DELETE", _ONE, drop_table, Role.ADMIN, takes_key=True),
+    Route("POST", f"{_ONE}/unregister", unregister_table, Role.ADMIN, takes_key=True),
+    Route("GET", f"{_ONE}/credentials", load_credentials, Role.READ),
+    Route("POST", f"{_ONE}/sign", sign_request, Role.READ, Body.JSON, advertised=False),
+    Route("POST", "/v1/tables/rename", rename_table, Role.ADMIN, Body.JSON, takes_key=True),
+    Route("POST", "/v1/transactions/commit", commit_transaction, Role.MODIFY, Body.JSON, takes_key=True),
+)
+REPLAYERS = {"table": replay_table, "unregistered": replay_unregistered}

@@ -1,0 +1,135 @@
+"""The HTTP server: uvicorn with the limits that it lacks, and a stop that finishes what was begun.
+
+uvicorn's fast parser bounds neither the size of headers nor the time a client takes to send them, and its
+`limit_concurrency` answers 503, which a client would take for an unknown outcome. `BoundedProtocol` adds both
+bounds and closes connections over their number before a request is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from headgate.errors import BadInput
+from headgate.service.app import App
+from headgate.service.settings import Settings
+
+_LISTEN_BACKLOG = 1024
+_KEEP_ALIVE_S = 30
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. `bounds` is set by `serve` on a subclass: uvicorn makes the object itself."""
+
+    bounds: Settings
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, unless there are too many."""
+        self._head_bytes = 0
+        self._in_head = True
+        self._head_timer: asyncio.TimerHandle | None = None
+        super().connection_made(transport)
+        if len(self.connections) > self.bounds.connections_max:
+            transport.abort()
+            return
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer with the connection."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what arrives while headers are incomplete; what completes them is measured by the app."""
+        if self._in_head:
+            if self._head_bytes == 0 and self._head_timer is None:
+                self._expect_head()
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if (
+            self._in_head
+            and self._head_bytes > self.bounds.header_limit_bytes
+            and not self.transport.is_closing()
+        ):
+            self.send_400_response("Request line and headers are too large.")
+
+    def on_headers_complete(self) -> None:
+        """The headers are in."""
+        self._in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The next bytes are the headers of the next request."""
+        super().on_message_complete()
+        self._in_head = True
+        self._head_bytes = 0
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.bounds.header_timeout_s, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self._in_head and not self.transport.is_closing():
+            self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class GracefulServer(uvicorn.Server):
+    """Stops on SIGTERM and SIGINT with exit code 0: uvicorn would raise the signal again afterwards."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle the two signals while the server runs."""
+        handled = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def open_socket(settings: Settings) -> socket.socket:
+    """The listening socket; a port that is taken is an error of the settings."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host.strip("[]"), settings.port))
+        listener.listen(_LISTEN_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise BadInput(
+            f"port: cannot listen on {settings.host}:{settings.port}: {error.strerror or error}", field="port"
+        ) from error
+    return listener
+
+
+def serve(app: App, settings: Settings, listener: socket.socket) -> None:
+    """Run until a signal, finish the requests in flight, then close the services."""
+    protocol: Any = type("Protocol", (BoundedProtocol,), {"bounds": settings})
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_LISTEN_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(settings.stop_timeout_s)),
+    )
+    GracefulServer(config).run(sockets=[listener])

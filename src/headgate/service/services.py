@@ -1,0 +1,124 @@
+"""What handlers work with: the store, the files, the rules for locations, time and ids, numbers.
+
+Built once when the service starts, closed once when it stops. Never global: whoever needs it is given it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from headgate.core.locations import LocationPolicy
+from headgate.files.allowed import AllowedFiles
+from headgate.files.base import Files
+from headgate.files.open import open_files
+from headgate.files.s3_config import S3Config
+from headgate.service.auth import Authenticator
+from headgate.service.heads import HeadCache
+from headgate.service.housekeeping import Housekeeper
+from headgate.service.metrics import Metrics
+from headgate.service.settings import Settings
+from headgate.store.base import Store
+from headgate.store.open import open_store
+
+
+@dataclass(frozen=True)
+class Services:
+    """The parts of a running service."""
+
+    settings: Settings
+    store: Store
+    files: Files
+    locations: LocationPolicy
+    clock_ms: Callable[[], int]
+    new_uuid: Callable[[], str]
+    metrics: Metrics
+    authenticator: Authenticator
+    heads: HeadCache
+    housekeeper: Housekeeper
+    background: ThreadPoolExecutor  # work that outlives its request: purges
+
+    def close(self) -> None:
+        """Let go of everything. Safe to call twice."""
+        self.background.shutdown(wait=True)
+        self.housekeeper.close()
+        self.store.close()
+
+
+def wall_clock_ms() -> int:
+    """The time of day."""
+    return time.time_ns() // 1_000_000
+
+
+def random_uuid() -> str:
+    """A fresh uuid4."""
+    return str(uuid.uuid4())
+
+
+def build_services(
+    settings: Settings,
+    *,
+    store: Store,
+    files: Files,
+    clock_ms: Callable[[], int] = wall_clock_ms,
+    new_uuid: Callable[[], str] = random_uuid,
+) -> Services:
+    """Services over a store and files that are open already."""
+    locations = location_policy(settings)
+    files = AllowedFiles(files, locations)
+    heads = HeadCache(store, limit_bytes=settings.cache_bytes)
+    housekeeper = Housekeeper(
+        store,
+        files,
+        heads,
+        interval_s=settings.checkpoint_interval_s,
+        key_lifetime_ms=settings.key_lifetime_s * 1000,
+        clock_ms=clock_ms,
+    )
+    return Services(
+        settings=settings,
+        store=store,
+        files=files,
+        locations=locations,
+        clock_ms=clock_ms,
+        new_uuid=new_uuid,
+        metrics=Metrics(),
+        authenticator=Authenticator(store, clock_ms=clock_ms, token_lifetime_s=settings.token_lifetime_s),
+        heads=heads,
+        housekeeper=housekeeper,
+        background=ThreadPoolExecutor(max_workers=2, thread_name_prefix="headgate-background"),
+    )
+
+
+def open_services(settings: Settings) -> Services:
+    """Open what the settings name, and prove that the files keep their promises."""
+    files, _ = open_files(
+        settings.warehouse_location, s3_config(settings), extra_roots=settings.allowed_locations
+    )
+    files.check()
+    services = build_services(settings, store=open_store(settings.database_url), files=files)
+    services.housekeeper.start()
+    return services
+
+
+def location_policy(settings: Settings) -> LocationPolicy:
+    """The warehouse, and what the operator added."""
+    return LocationPolicy((settings.warehouse_location, *settings.allowed_locations))
+
+
+def s3_config(settings: Settings) -> S3Config:
+    """How to reach S3; what the settings leave open comes from AWS_* variables."""
+    config = S3Config(
+        endpoint=settings.s3_endpoint or None,
+        region=settings.s3_region or None,
+        access_key_id=settings.s3_access_key_id or None,
+        secret_access_key=settings.s3_secret_access_key or None,
+        session_token=settings.s3_session_token or None,
+        path_style=settings.s3_path_style,
+        allow_http=settings.s3_endpoint.startswith("http://"),
+    )
+    return config.with_environment(os.environ)

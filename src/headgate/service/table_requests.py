@@ -1,0 +1,56 @@
+"""Bodies of table requests as values. Decoding is strict JSON, then typed; what is wrong is named by its path."""
+
+from __future__ import annotations
+
+from headgate.core.partitioning import PartitionSpec, SortOrder
+from headgate.core.schema import Schema
+from headgate.core.updates import TableRequirement, TableUpdate
+from headgate.core.value import Value
+
+
+class Identifier(Value):
+    """A table or view by name."""
+
+    namespace: tuple[str, ...]
+    name: str
+
+
+class CreateTableRequest(Value):
+    """POST …/tables."""
+
+    name: str
+    schema: Schema
+    location: str | None = None
+    partition_spec: PartitionSpec | None = None
+    write_order: SortOrder | None = None
+    stage_create: bool | None = False
+    properties: dict[str, str] | None = None
+
+
+class RegisterTableRequest(Value):
+    """POST …/register."""
+
+    name: str
+    metadata_location: str
+    overwrite: bool | None = False
+
+
+class CommitTableRequest(Value):
+    """POST …/tables/{table}, and one change of a transaction."""
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+    identifier: Identifier | None = None
+
+
+class CommitTransactionRequest(Value):
+    """POST /v1/transactions/commit."""
+
+    table_changes: tuple[CommitTableRequest, ...]
+
+
+class RenameRequest(Value):
+    """POST /v1/tables/rename and /v1/views/rename."""
+
+    source: Identifier
+    destination: Identifier

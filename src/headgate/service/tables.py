@@ -1,0 +1,280 @@
+"""Operations on tables: create, load, commit, transactions. Synchronous; raises our errors.
+
+What needs a table's files (register, drop, purge, rename) is in `table_lifecycle`. A location from outside is
+allowed or refused before anything is written; a name before anything is looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+import msgspec
+
+from headgate.core.create import TableDefinition, build_table
+from headgate.core.flow import Candidate, Head, PlainCommit, Target
+from headgate.core.locations import check_properties
+from headgate.core.names import check_levels, check_name
+from headgate.core.table import MetadataLogEntry, TableMetadata
+from headgate.core.updates import (
+    AddSnapshot,
+    RemovePartitionStatistics,
+    RemoveSnapshotRef,
+    RemoveSnapshots,
+    RemoveStatistics,
+    SetPartitionStatistics,
+    SetSnapshotRef,
+    SetStatistics,
+    TableUpdate,
+)
+from headgate.core.vetting import check_updates
+from headgate.errors import BadInput, NotFound
+from headgate.format.table_metadata import encode_file
+from headgate.service.commits import Work, describe_refusal, run_commit, swap_operation
+from headgate.service.idempotency import key_operations, raise_if_key_taken
+from headgate.service.namespaces import load_namespace
+from headgate.service.paging import PageRequest, load_page
+from headgate.service.placement import default_location, metadata_location
+from headgate.service.roles import Caller, Role, require
+from headgate.service.services import Services
+from headgate.service.table_requests import CommitTableRequest, CreateTableRequest
+from headgate.store.base import EntryId, Event, Kind, PutEvent, Reason, Refused
+
+TABLES_PER_TRANSACTION_MAX = 1000
+
+# What changes a table's data; everything else changes what the table is, and needs more.
+_DATA_UPDATES = (
+    AddSnapshot,
+    SetSnapshotRef,
+    RemoveSnapshots,
+    RemoveSnapshotRef,
+    SetStatistics,
+    RemoveStatistics,
+    SetPartitionStatistics,
+    RemovePartitionStatistics,
+)
+
+
+def list_tables(services: Services, levels: tuple[str, ...], page: PageRequest) -> tuple[list[str], str | None]:
+    """Names of the tables of a namespace."""
+    namespace = load_namespace(services, levels)
+    return load_page(
+        page,
+        lambda after, limit: services.store.list_entries(namespace.levels, Kind.TABLE, after=after, limit=limit),
+        name_of=lambda name: name,
+        listing=listing_of(levels),
+    )
+
+
+def listing_of(levels: tuple[str, ...]) -> str:
+    """What a page token of this listing belongs to."""
+    return "tables:" + "\x1f".join(levels)
+
+
+def check_target(namespace: Sequence[str], name: str, *, field: str) -> Target:
+    """A table's name as a client gave it, checked."""
+    return check_levels(namespace, field=f"{field}.namespace"), check_name(name, field=f"{field}.name")
+
+
+def dotted(target: Target) -> str:
+    """A name as error messages show it."""
+    return ".".join((*target[0], target[1]))
+
+
+def load_table(services: Services, target: Target) -> Head:
+    """The head of a table, or NotFound; a name that no table can have is one that does not exist."""
+    (head,) = services.heads.load((target,)) if _may_exist(target) else (None,)
+    if head is None:
+        raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
+    return head
+
+
+def check_file(services: Services, head: Head) -> None:
+    """Report a table whose metadata file was written and is gone, as engines that read files would find it."""
+    written = head.checkpoint is not None and head.checkpoint.metadata_file == head.metadata_location
+    if written and not services.files.exists(head.metadata_location):
+        raise NotFound(f"Failed to open input stream for file: {head.metadata_location}", kind="file")
+
+
+def _may_exist(target: Target) -> bool:
+    try:
+        check_target(*target, field="")
+    except BadInput:
+        return False
+    return True
+
+
+def build_new_table(services: Services, target: Target, wanted: CreateTableRequest) -> TableMetadata:
+    """Metadata of a table to be; nothing is written."""
+    namespace = load_namespace(services, target[0])
+    properties = wanted.properties or {}
+    check_properties(properties, services.locations)
+    uuid = services.new_uuid()
+    if wanted.location is not None:
+        services.locations.allow(wanted.location, field="location")
+        location = wanted.location.rstrip("/")  # in the client's spelling: engines compare strings
+    else:
+        location = default_location(services, *target, uuid, namespace.properties)
+    definition = TableDefinition(
+        schema=wanted.schema,
+        location=location,
+        uuid=uuid,
+        spec=wanted.partition_spec,
+        order=wanted.write_order,
+        properties=properties,
+    )
+    return build_table(definition, now_ms=services.clock_ms())
+
+
+def stage_table(services: Services, target: Target, wanted: CreateTableRequest) -> TableMetadata:
+    """A table that its client will create later, by a commit that asserts it is not there."""
+    metadata = build_new_table(services, target, wanted)
+    _refuse_taken(services, target)
+    return metadata
+
+
+def _refuse_taken(services: Services, target: Target) -> None:
+    header = services.store.load_header(*target)
+    if header is not None:
+        raise describe_refusal(Refused(0, Reason.NAME_TAKEN, header.kind), target)
+
+
+def create_table(services: Services, caller: Caller, target: Target, wanted: CreateTableRequest) -> Head:
+    """A new table without snapshots."""
+    metadata = build_new_table(services, target, wanted)
+    _refuse_taken(services, target)  # before the file is written; the store decides
+    return publish_new(services, caller, target, metadata, event="create-table")
+
+
+def publish_new(
+    services: Services,
+    caller: Caller,
+    target: Target,
+    metadata: TableMetadata,
+    *,
+    event: str,
+    written_at: str | None = None,
+) -> Head:
+    """Put a table that nobody has seen into the catalog; `written_at` is its metadata file if there is one."""
+    envelope = metadata.envelope
+    location = written_at or metadata_location(
+        envelope.location, envelope.properties, version=1, uuid=services.new_uuid()
+    )
+    if written_at is None:
+        services.files.write_new(location, encode_file(metadata))
+    checkpoint = MetadataLogEntry(metadata_file=location, timestamp_ms=envelope.last_updated_ms)
+    head = Head(services.new_uuid(), 1, metadata, location, checkpoint)
+    refused = services.store.write(
+        (
+            swap_operation(Candidate(target, None, metadata), head, checkpointed=True),
+            *key_operations(services, caller, {"kind": "table", "id": head.id}, role=Role.ADMIN),
+            table_event(services, caller, target, head.id, event, {"metadata-location": location}),
+        )
+    )
+    if refused is not None:
+        raise_if_key_taken(refused)
+        # Only a load may delete: the file goes when the store shows that our entry is not there.
+        if written_at is None and services.store.load_header_by_id(EntryId(head.id)) is None:
+            services.files.delete((location,))
+        raise describe_refusal(refused, target)
+    services.heads.put(target, head, epoch=0)
+    return head
+
+
+def table_event(
+    services: Services, caller: Caller, target: Target, id_: str, kind: str, payload: dict[str, object]
+) -> PutEvent:
+    """A row of the outbox about one table."""
+    return PutEvent(
+        Event(
+            kind=kind,
+            namespace=target[0],
+            name=target[1],
+            entry_id=EntryId(id_),
+            principal=caller.principal,
+            key=caller.key,
+            at_ms=services.clock_ms(),
+            payload=msgspec.json.encode(payload),
+        )
+    )
+
+
+def commit_table(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> Head:
+    """One table's plain commit."""
+    if request.identifier is not None:
+        named = (tuple(request.identifier.namespace), request.identifier.name)
+        if named != target:
+            raise BadInput(
+                f"the body is for {dotted(named)}, the path for {dotted(target)}", field="identifier"
+            )
+    commit = _vet(services, caller, target, request)
+    verdict = run_commit(
+        services,
+        Work(
+            caller=caller,
+            key=caller.key or services.new_uuid(),
+            commits=(commit,),
+            replay={"kind": "table", "role": _role_for(request.updates).value},
+            status=HTTPStatus.OK,
+            event="commit-table",
+        ),
+    )
+    head = verdict.heads[0]
+    if head is None:  # committed, and dropped by somebody since
+        raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
+    return head
+
+
+def commit_transaction(services: Services, caller: Caller, changes: Sequence[CommitTableRequest]) -> None:
+    """Several tables' plain commits: every one is judged before any has an effect, and all land or none."""
+    if not changes:
+        raise BadInput("a transaction needs at least one table change", field="table-changes")
+    if len(changes) > TABLES_PER_TRANSACTION_MAX:
+        raise BadInput(
+            f"a transaction takes at most {TABLES_PER_TRANSACTION_MAX} tables, not {len(changes)}",
+            field="table-changes",
+        )
+    commits: dict[Target, PlainCommit] = {}
+    role = Role.MODIFY
+    for i, change in enumerate(changes):
+        field = f"table-changes[{i}].identifier"
+        if change.identifier is None:
+            raise BadInput("a table change needs an identifier", field=field)
+        target = check_target(change.identifier.namespace, change.identifier.name, field=field)
+        if target in commits:
+            raise BadInput(f"the table is there twice: {dotted(target)}", field=field)
+        commits[target] = _vet(services, caller, target, change)
+        role = Role.ADMIN if _role_for(change.updates) is Role.ADMIN else role
+    run_commit(
+        services,
+        Work(
+            caller=caller,
+            key=caller.key or services.new_uuid(),
+            commits=tuple(commits.values()),
+            replay={"kind": "none", "role": role.value},
+            status=HTTPStatus.NO_CONTENT,
+            event="commit-table",
+        ),
+    )
+
+
+def _role_for(updates: Sequence[TableUpdate]) -> Role:
+    return Role.MODIFY if all(isinstance(update, _DATA_UPDATES) for update in updates) else Role.ADMIN
+
+
+def _vet(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> PlainCommit:
+    """What can be refused without a look at the table is refused here, before anything is written."""
+    require(caller, _role_for(request.updates))
+    commit = PlainCommit(target, request.requirements, request.updates)
+    if commit.creates() and len(request.requirements) > 1:
+        raise BadInput("Invalid create requirements: assert-create stands alone", field="requirements")
+    for manifest_list in check_updates(request.updates, services.locations):
+        # What the service did not build, it checks: a snapshot without its manifest list is no snapshot.
+        if not services.files.exists(manifest_list):
+            raise BadInput(
+                f"the snapshot's manifest list does not exist: {manifest_list}",
+                field="updates.snapshot.manifest-list",
+            )
+    if commit.creates():
+        load_namespace(services, target[0])
+    return commit

@@ -1,0 +1,1 @@
+"""The state of the catalog and the only swap: memory, SQLite, PostgreSQL behind one contract."""

@@ -1,0 +1,1 @@
+"""The tests: see STYLE.md, section 9, for what lives where."""

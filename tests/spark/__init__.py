@@ -1,0 +1,1 @@
+"""Spark against the gate, and the Spark session of the tests."""

@@ -1,0 +1,1 @@
+"""One contract suite over memory, SQLite and PostgreSQL, and what only one of them can get wrong."""

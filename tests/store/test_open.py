@@ -1,0 +1,137 @@
+"""From a URL to a store; and migrations."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import BadInput
+from headgate.store.base import SCHEMA_VERSION_TABLE
+from headgate.store.memory import MemoryStore
+from headgate.store.migrate import Migration, load_migrations, plan_migrations
+from headgate.store.open import open_store
+from headgate.store.sqlite import SqliteStore
+from tests.store.builders import Catalog, namespace
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite://", "sqlite:///:memory:"])
+def test_a_url_without_a_file_is_a_store_in_memory(url: str) -> None:
+    assert isinstance(open_store(url), MemoryStore)
+
+
+def test_three_slashes_are_relative_and_four_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for url in ("sqlite:///x.db", "sqlite:///sub/y.db", f"sqlite:///{tmp_path}/z.db"):
+        store = open_store(url)
+        assert isinstance(store, SqliteStore)
+        store.close()
+    assert sorted(path.name for path in tmp_path.rglob("*.db")) == ["x.db", "y.db", "z.db"]
+
+
+BAD_URLS = [
+    "",
+    "x.db",
+    "mysql://host/db",
+    "sqlite:x.db",
+    "sqlite://host/x.db",
+    "sqlite:///",
+    "sqlite:///dir/",
+    "sqlite:///x.db?mode=ro",
+    "sqlite:////nope/nope/x.db",
+    "postgresql://ann:hunter2@host:5432:1/db?no=such&option",
+]
+
+
+@pytest.mark.parametrize("url", BAD_URLS)
+def test_a_bad_url_is_refused_naming_the_setting_and_not_the_password(url: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        open_store(url)
+    assert caught.value.field == "database"
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_missing_driver_is_named_with_its_extra() -> None:
+    script = """
+import sys
+sys.modules["psycopg"] = None  # as if it were not installed
+from headgate.errors import BadInput
+from headgate.store.open import open_store
+try:
+    open_store("postgresql://host/db")
+except BadInput as error:
+    print(error.field, error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("database ")
+    assert "headgate[postgres]" in done.stdout
+
+
+# --- migrations ------------------------------------------------------------------------------------------
+
+STORES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
+
+
+@pytest.fixture(params=STORES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'catalog.db'}"
+    return str(request.getfixturevalue("postgres_fresh_url"))
+
+
+def run_sql(url: str, statement: str) -> list[tuple[object, ...]]:
+    if url.startswith("sqlite"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
+            rows = db.execute(statement).fetchall()
+        db.close()
+        return rows
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+def test_opening_again_keeps_what_is_there(url: str) -> None:
+    first = open_store(url)
+    Catalog(first).must(namespace("a"))
+    first.close()
+    second = open_store(url)
+    assert second.load_namespace(("a",)) is not None
+    second.close()
+    assert run_sql(url, f"SELECT version FROM {SCHEMA_VERSION_TABLE}") == [(1,)]
+
+
+def test_processes_that_start_at_once_on_an_empty_database_all_start(url: str) -> None:
+    script = "import sys; from headgate.store.open import open_store; open_store(sys.argv[1]).close()"
+    started = [subprocess.Popen([sys.executable, "-c", script, url]) for _ in range(4)]
+    assert [process.wait(timeout=60) for process in started] == [0, 0, 0, 0]
+    assert run_sql(url, f"SELECT version FROM {SCHEMA_VERSION_TABLE}") == [(1,)]
+
+
+def test_a_database_of_a_newer_version_is_refused(url: str) -> None:
+    open_store(url).close()
+    run_sql(url, f"INSERT INTO {SCHEMA_VERSION_TABLE} (version) VALUES (999)")
+    with pytest.raises(BadInput, match="999") as caught:
+        open_store(url)
+    assert caught.value.field == "database"
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_migrations_are_in_the_package_and_numbered_without_gaps(dialect: str) -> None:
+    migrations = load_migrations(dialect)
+    assert [migration.number for migration in migrations] == list(range(1, len(migrations) + 1))
+    assert all(migration.statements for migration in migrations)
+
+
+def test_only_the_missing_migrations_are_run() -> None:
+    migrations = [Migration(number, (f"statement {number}",)) for number in (1, 2, 3)]
+    assert plan_migrations(migrations, at=None) == migrations
+    assert plan_migrations(migrations, at=2) == migrations[2:]
+    assert plan_migrations(migrations, at=3) == []

@@ -1,0 +1,191 @@
+"""What only PostgreSQL can get wrong: order of the feed, lost connections, COMMIT, restored dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+import psycopg
+import pytest
+
+from headgate.errors import CommitUnknown, StorageFailed
+from headgate.store import postgres_write
+from headgate.store.postgres import PostgresStore
+from tests.store.builders import Catalog, namespace, put_event, put_key, swap
+
+pytestmark = pytest.mark.postgres
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class FaultyConnection(Connection):
+    """Fails as the class attributes say; tests derive from it, so that they share nothing."""
+
+    statement = ""
+    lands = False
+    times = 0
+
+    def execute(self, query: Any, *parameters: Any, **options: Any) -> Any:
+        kind = type(self)
+        if not kind.times or kind.statement not in query:
+            return super().execute(query, *parameters, **options)
+        kind.times -= 1
+        if kind.lands:
+            super().execute(query, *parameters, **options)
+        self.close()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+
+@pytest.fixture
+def url(emptied_postgres_url: str) -> str:
+    return emptied_postgres_url
+
+
+@pytest.fixture
+def faults() -> type[FaultyConnection]:
+    return type("Faults", (FaultyConnection,), {})
+
+
+@pytest.fixture
+def catalog(url: str, faults: type[FaultyConnection]) -> Iterator[Catalog]:
+    store = PostgresStore(url, connection_class=faults)
+    yield Catalog(store)
+    store.close()
+
+
+# --- the feed --------------------------------------------------------------------------------------------
+
+STEPS = [(who, step) for who in (0, 1) for step in ("number", "event", "commit")]
+
+
+def in_order_of_each(steps: tuple[tuple[int, str], ...]) -> bool:
+    return all([step for step in steps if step[0] == who] == STEPS[who * 3 : who * 3 + 3] for who in (0, 1))
+
+
+INTERLEAVINGS = [steps for steps in permutations(STEPS) if in_order_of_each(steps)]
+
+
+def test_no_event_is_skipped_however_two_transactions_interleave(catalog: Catalog, url: str) -> None:
+    """`number` gives a transaction its id; without it first, ids and events would always have one order."""
+    after, written, seen = 0, [], []
+    for at, steps in enumerate(INTERLEAVINGS):
+        connections: list[Connection] = [psycopg.connect(url, autocommit=True) for _ in (0, 1)]
+        for db in connections:
+            db.execute("BEGIN")
+        for who, step in steps:
+            match step:
+                case "number":
+                    connections[who].execute("SELECT pg_current_xact_id()")
+                case "event":
+                    assert postgres_write.apply(connections[who], [put_event(f"{at}-{who}")]) is None
+                    written.append(f"{at}-{who}")
+                case "commit":
+                    connections[who].execute("COMMIT")
+            for stored in catalog.store.read_events(after=after, limit=100):
+                seen.append(stored.event.kind)
+                after = stored.sequence
+        for db in connections:
+            db.close()
+    assert len(INTERLEAVINGS) == 20
+    assert sorted(seen) == sorted(written)
+
+
+def test_a_transaction_that_stays_open_holds_the_feed_back(catalog: Catalog, url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as slow:
+        slow.execute("BEGIN")
+        assert postgres_write.apply(slow, [put_event("slow")]) is None
+        catalog.must(put_event("quick"))
+        assert catalog.event_kinds() == []
+        slow.execute("COMMIT")
+    assert catalog.event_kinds() == ["slow", "quick"]
+
+
+def test_events_of_a_restored_dump_stay_before_new_ones(catalog: Catalog, url: str) -> None:
+    catalog.must(put_event("old"))
+    with psycopg.connect(url, autocommit=True) as connection:
+        # As if the dump came from a cluster that was ten million transactions ahead.
+        connection.execute("UPDATE events SET sequence = sequence + (10000000::bigint << 16)")
+        assert catalog.event_kinds() == []
+        reopened = Catalog(PostgresStore(url))
+        (old,) = reopened.store.read_events(after=0, limit=9)
+        reopened.must(put_event("new"))
+        assert [one.event.kind for one in reopened.store.read_events(after=old.sequence, limit=9)] == ["new"]
+        assert reopened.event_kinds() == ["old", "new"]
+        reopened.store.close()
+        PostgresStore(url).close()
+        assert catalog.event_kinds() == ["old", "new"]
+        connection.execute("UPDATE counters SET value = 0 WHERE name = 'event-offset'")
+        connection.execute("DELETE FROM events")
+
+
+# --- connections and COMMIT ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_connection_lost_in_commit_is_unknown(
+    catalog: Catalog, faults: type[FaultyConnection], landed: bool
+) -> None:
+    header = catalog.create("t")
+    faults.statement, faults.lands, faults.times = "COMMIT", landed, 1
+    with pytest.raises(CommitUnknown):
+        catalog.store.write([swap(header), put_key("k")])
+    assert (catalog.store.load_key("ann", "k") is not None) == landed
+    assert catalog.header().version == (2 if landed else 1)
+    catalog.must(put_key("next"))
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "UPDATE entries", "INTO keys"])
+def test_a_connection_lost_before_commit_is_tried_again_inside(
+    catalog: Catalog, faults: type[FaultyConnection], statement: str
+) -> None:
+    header = catalog.create("t")
+    faults.statement, faults.times = statement, 2
+    catalog.must(swap(header), put_key("k"))
+    assert faults.times == 0
+    assert catalog.header().version == 2
+
+
+def test_a_connection_that_is_always_lost_is_a_failure_that_left_nothing(
+    catalog: Catalog, faults: type[FaultyConnection]
+) -> None:
+    header = catalog.create("t")
+    faults.statement, faults.times = "INTO keys", 1_000
+    with pytest.raises(StorageFailed):
+        catalog.store.write([swap(header), put_key("k")])
+    faults.times = 0
+    assert catalog.header() == header
+
+
+def test_a_server_that_ended_all_connections_is_met_again(catalog: Catalog, url: str) -> None:
+    catalog.must(namespace("a"))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    assert catalog.store.load_namespace(("a",)) is not None
+    catalog.must(namespace("b"))
+
+
+def test_a_server_that_is_not_there_is_a_failure_that_keeps_the_password() -> None:
+    with pytest.raises(StorageFailed) as caught:
+        PostgresStore("postgresql://ann:hunter2@127.0.0.1:1/x")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_commits_are_on_disk_even_where_the_database_says_they_need_not_be(postgres_fresh_url: str) -> None:
+    found: list[tuple[Any, ...] | None] = []
+
+    class Spying(Connection):
+        def execute(self, query: Any, *parameters: Any, **options: Any) -> Any:
+            if query == "COMMIT":
+                found.append(super().execute("SHOW synchronous_commit").fetchone())
+            return super().execute(query, *parameters, **options)
+
+    with psycopg.connect(postgres_fresh_url, autocommit=True) as connection:
+        name = connection.info.dbname
+        connection.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    store = PostgresStore(postgres_fresh_url, connection_class=Spying)
+    store.close()
+    assert set(found) == {("on",)}

@@ -1,0 +1,1 @@
+"""The style guide as assertions."""
