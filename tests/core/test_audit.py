@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headgate.core.audit import Options, audit
+from headgate.core.audit import Effect, Exists, Options, ReadManifest, ReadManifestList, Reply, audit
 from headgate.core.audit_findings import RULES, Finding, Rule, Severity
 from headgate.core.manifest import EntryStatus, FileContent
-from headgate.errors import BadInput
-from tests.core.audited_table import Table, data, vector
+from headgate.errors import BadInput, InvariantBroken
+from tests.core.audited_table import Table, data, play, vector
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def test_a_whole_puffin_file_may_be_counted_in_the_total_size() -> None:
     assert table.audit().findings == ()
 
 
-def test_totals_are_optional() -> None:
+def test_a_summary_may_leave_out_its_totals() -> None:
     table = Table().build()
     for one in table.metadata["snapshots"]:
         one["summary"] = {"operation": "append"}
@@ -253,6 +253,19 @@ def test_an_expected_snapshot_that_is_listed_twice_is_found() -> None:
 def test_what_is_not_table_metadata_is_bad_input(wrong: dict[str, object]) -> None:
     with pytest.raises(BadInput, match="not table metadata"):
         next(audit(wrong))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [(Exists, ()), (ReadManifestList, True), (ReadManifest, True)], ids=str
+)
+def test_a_driver_that_answers_another_question_is_stopped(kind: type, wrong: Reply) -> None:
+    table = Table().build()
+
+    def answer(effect: Effect) -> Reply:
+        return wrong if isinstance(effect, kind) else table.answer(effect)
+
+    with pytest.raises(InvariantBroken):
+        play(audit(table.metadata), answer)
 
 
 def _run(metadata: dict[str, object]) -> tuple[Finding, ...]:

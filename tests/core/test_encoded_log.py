@@ -23,7 +23,9 @@ def filled(count: int, *, first: int = 0, log: EncodedLog | None = None) -> Enco
     return log
 
 
-def play(steps: list[tuple[str, int]], log: EncodedLog, model: list[LogItem]) -> tuple[EncodedLog, list[LogItem]]:
+def play(
+    steps: list[tuple[str, int]], log: EncodedLog, model: list[LogItem]
+) -> tuple[EncodedLog, list[LogItem]]:
     for kind, n in steps:
         if kind == "append":
             for _ in range(n):

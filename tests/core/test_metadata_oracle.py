@@ -22,7 +22,9 @@ from headgate.core.updates import TableRequirement, TableUpdate
 from headgate.errors import BadInput, CommitRefused, HeadgateError, RequirementFailed
 from tests.core.builders import UUID, append, column, commit, history, part, schema, spec, table
 
-LINES = [json.loads(line) for line in (Path(__file__).parent / "metadata_oracle.jsonl").read_text().splitlines()]
+LINES = [
+    json.loads(line) for line in (Path(__file__).parent / "metadata_oracle.jsonl").read_text().splitlines()
+]
 RECORDED_AT = {2: 1_794_772_247_000, 3: 1_794_772_357_000}  # the clock while each version was recorded
 LABELS = {"$S1": 1, "$S2": 2, "$UUID": UUID}
 
@@ -46,7 +48,7 @@ def setup(version: int) -> TableMetadata:
     now_ms = RECORDED_AT[version]
     columns = (column(1, "id", required=True), column(2, "cat", "string"), column(3, "amount", "double"))
     made = table(version=version, schema=schema(*columns), spec=spec(part(2, name="cat")), at_ms=now_ms)
-    rows = {"first_row_id": 0, "added_rows": 300} if version == 3 else {}
+    rows: dict[str, Any] = {"first_row_id": 0, "added_rows": 300} if version == 3 else {}
     made = commit(made, *append(1, version=version, timestamp_ms=now_ms + 1, **rows))
     rows = {"first_row_id": 300, "added_rows": 0} if version == 3 else {}
     return commit(made, *append(2, version=version, timestamp_ms=now_ms + 2, **rows))

@@ -18,7 +18,6 @@ from headgate.core.partitioning import (
     same_spec,
     with_field_ids,
 )
-from headgate.core.schema import Schema
 from headgate.errors import BadInput
 from tests.core.builders import column, list_of, map_of, order, part, schema, sort, spec, struct
 
@@ -59,12 +58,15 @@ def cells() -> list[tuple[str, int, bool]]:
     ]
 
 
-def refusal(wanted: PartitionSpec | SortOrder, against: Schema = WIDE, version: int = 2) -> BadInput:
-    with pytest.raises(BadInput) as caught:
+def refusal(wanted: PartitionSpec | SortOrder, version: int = 2) -> BadInput:
+    def check() -> None:
         if isinstance(wanted, PartitionSpec):
-            check_spec(wanted, against, format_version=version)
+            check_spec(wanted, WIDE, format_version=version)
         else:
-            check_order(wanted, against)
+            check_order(wanted, WIDE)
+
+    with pytest.raises(BadInput) as caught:
+        check()
     return caught.value
 
 
@@ -111,8 +113,19 @@ def test_a_partition_field_that_does_not_fit_is_refused(name: str) -> None:
     assert message in error.message
 
 
+@pytest.mark.parametrize(
+    "transform",
+    ["bucket[0]", "truncate[0]", "bucket[-4]", "bucket[2147483648]", "Bucket[4]", "bucket[4] ", "bucket[٤]"],
+)
+def test_a_transform_that_java_could_not_read_is_unknown(transform: str) -> None:
+    assert refusal(spec(part(1, transform, "p"))).message.startswith(f"Unknown transform: {transform}")
+    check_spec(spec(part(1, "bucket[2147483647]", "p")), WIDE, format_version=2)
+
+
 def test_a_name_or_a_field_id_may_stand_only_once() -> None:
-    assert refusal(spec(part(1), part(1, name="id"))).message == "Cannot use partition name more than once: id"
+    assert (
+        refusal(spec(part(1), part(1, name="id"))).message == "Cannot use partition name more than once: id"
+    )
     twice = spec(part(1, field_id=1000), part(3, field_id=1000))
     assert refusal(twice).message == "Cannot use field id more than once: 1000"
     assert refusal(twice).field == "spec.fields.field-id"
@@ -154,7 +167,11 @@ SORT_REFUSED = {
         "sort-order.fields.source-id",
         "Cannot find source column for sort field: identity(99) DESC NULLS LAST",
     ),
-    "void of an unknown source": (sort(99, "void"), "sort-order.fields.source-id", "Cannot find source column"),
+    "void of an unknown source": (
+        sort(99, "void"),
+        "sort-order.fields.source-id",
+        "Cannot find source column",
+    ),
     "transform": (sort(1, "zorder"), "sort-order.fields.transform", "Unknown transform: zorder"),
     "a struct": (sort(6), "sort-order.fields.source-id", "Cannot use a non-primitive source column"),
 }
@@ -176,7 +193,9 @@ def test_specs_are_the_same_whatever_their_ids() -> None:
     assert not same_spec(left, spec())
 
 
-def field_ids(*fields: PartitionField, known: tuple[PartitionSpec, ...] = (), last: int = 1000, v: int = 2) -> list[int | None]:
+def field_ids(
+    *fields: PartitionField, known: tuple[PartitionSpec, ...] = (), last: int = 1000, v: int = 2
+) -> list[int | None]:
     numbered = with_field_ids(spec(*fields), known, last_id=last, format_version=v)
     return [field.field_id for field in numbered.fields]
 

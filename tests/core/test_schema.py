@@ -83,7 +83,9 @@ def test_a_schema_no_reader_could_use_is_refused(wanted: Schema, field: str, mes
     assert (error.field, error.message) == (field, message)
 
 
-@pytest.mark.parametrize("type_", ["struct", "list", "map", "", "int ", "Int", "decimal", "decimal(a,b)", "fixed"])
+@pytest.mark.parametrize(
+    "type_", ["struct", "list", "map", "", "int ", "Int", "decimal", "decimal(a,b)", "fixed"]
+)
 def test_a_text_that_is_no_primitive_type_is_refused(type_: str) -> None:
     assert parse_primitive(type_) is None
     assert refusal(schema(column(1, "a", type_)), version=3).field == "schema.fields.type"
@@ -96,8 +98,10 @@ def test_a_type_with_parameters_out_of_range_is_refused(type_: str) -> None:
 
 @pytest.mark.parametrize(
     "type_",
-    "boolean int long float double date time timestamp timestamptz string uuid binary fixed[16]".split()
-    + ["decimal(9, 2)", "decimal(38,10)"],
+    [
+        *("boolean", "int", "long", "float", "double", "date", "time", "timestamp", "timestamptz"),
+        *("string", "uuid", "binary", "fixed[16]", "decimal(9, 2)", "decimal(38,10)"),
+    ],
 )
 def test_the_types_of_version_1_are_good_in_every_version(type_: str) -> None:
     for version in (1, 2, 3):
@@ -157,8 +161,14 @@ IDENTIFIER_CASES = {
     "double": ((4,), "Cannot add field d as an identifier field: must not be float or double field"),
     "a struct": ((5,), "Cannot add field s as an identifier field: not a primitive type field"),
     "a variant": ((14,), "Cannot add field v as an identifier field: not a primitive type field"),
-    "an element": ((8,), "Cannot add field l.element as an identifier field: must not be nested in a list or map"),
-    "in a list": ((10,), "Cannot add field ls.element.x as an identifier field: must not be nested in a list or map"),
+    "an element": (
+        (8,),
+        "Cannot add field l.element as an identifier field: must not be nested in a list or map",
+    ),
+    "in a list": (
+        (10,),
+        "Cannot add field ls.element.x as an identifier field: must not be nested in a list or map",
+    ),
     "in an optional struct": (
         (12,),
         "Cannot add field os.x as an identifier field: must not be nested in an optional field",
@@ -189,7 +199,9 @@ def test_an_identifier_field_must_be_a_required_primitive_outside_lists(name: st
 
 def test_an_identifier_field_may_stand_in_required_structs() -> None:
     inner = struct(column(3, "x", required=True))
-    wanted = schema(column(1, "s", struct(column(2, "t", inner, required=True)), required=True), identifiers=(3,))
+    wanted = schema(
+        column(1, "s", struct(column(2, "t", inner, required=True)), required=True), identifiers=(3,)
+    )
     check_schema(wanted, format_version=2)
 
 
@@ -242,7 +254,7 @@ def test_an_empty_schema_has_highest_id_0() -> None:
 
 
 def test_fields_in_lists_and_maps_are_not_fields_of_structs() -> None:
-    assert {id_ for id_ in struct_fields(NESTED)} == {0, 1, 5, 9, 10}
+    assert set(struct_fields(NESTED)) == {0, 1, 5, 9, 10}
     assert [required for _, required in struct_fields(NESTED).values()] == [True] * 4 + [False]
 
 
@@ -250,7 +262,14 @@ def test_fields_in_lists_and_maps_are_not_fields_of_structs() -> None:
     "wire",
     [
         {"id": 1, "name": "a", "type": "long", "required": True},
-        {"id": 1, "name": "a", "type": "long", "required": False, "initial-default": None, "write-default": 0},
+        {
+            "id": 1,
+            "name": "a",
+            "type": "long",
+            "required": False,
+            "initial-default": None,
+            "write-default": 0,
+        },
         {
             "id": 1,
             "name": "l",

@@ -81,8 +81,9 @@ def changed(base: ViewMetadata, *updates: ViewUpdate, now_ms: int = NOW) -> View
     return after
 
 
-def replaced(base: ViewMetadata, sql: str, **fields: int) -> ViewMetadata:
-    return changed(base, AddViewVersion(view_version=version(sql, schema_id=0, **fields)), MAKE_CURRENT)
+def replaced(base: ViewMetadata, sql: str, *, id: int = 1, at_ms: int = NOW) -> ViewMetadata:
+    ours = version(sql, schema_id=0, id=id, at_ms=at_ms)
+    return changed(base, AddViewVersion(view_version=ours), MAKE_CURRENT)
 
 
 def test_a_new_view_has_version_one_schema_zero_and_one_log_entry() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Literal
 
@@ -185,5 +186,10 @@ def v3_manifest(*entries: dict[str, Any], codec: str = "deflate") -> bytes:
     out = BytesIO()
     for one in entries:
         fastavro.schemaless_writer(out, schema, one)
-    compress = {"null": bytes, "deflate": deflate, "zstandard": zstandard.compress}[codec]
+    codecs: dict[str, Callable[[bytes], bytes]] = {
+        "null": bytes,
+        "deflate": deflate,
+        "zstandard": zstandard.compress,
+    }
+    compress = codecs[codec]
     return header(V3_ENTRY, codec=codec) + block(compress(out.getvalue()), count=len(entries))

@@ -86,7 +86,7 @@ def test_entries_of_pyiceberg_read_as_pyiceberg_reads_them(
     ours = tuple(decode_manifest(data, manifest, location="x", metrics=True))
     assert len(ours) == len(theirs) == 3
     for one, other in zip(ours, theirs, strict=True):
-        assert (one.status, one.snapshot_id) == (other.status, other.snapshot_id)
+        assert (one.status.value, one.snapshot_id) == (other.status.value, other.snapshot_id)
         assert one.data_sequence_number == other.sequence_number
         assert one.file_sequence_number == other.file_sequence_number
         for name in FILE_FIELDS:
@@ -135,7 +135,7 @@ def test_an_existing_entry_without_a_sequence_number_is_refused_above_v1() -> No
 
 
 def test_row_ids_are_handed_out_in_order_to_live_files_that_have_none() -> None:
-    numbered = {"sequence_number": 1, "file_sequence_number": 1}
+    numbered: dict[str, Any] = {"sequence_number": 1, "file_sequence_number": 1}
     data = v3_manifest(
         v3_entry(record_count=10),
         v3_entry(record_count=99, first_row_id=5, status=0, **numbered),
@@ -207,7 +207,7 @@ def _without_logic(node: Any) -> Any:
     ],
 )
 def test_an_entry_that_the_specification_forbids_is_refused(
-    facts: dict[str, int], manifest: ManifestFile, what: str
+    facts: dict[str, Any], manifest: ManifestFile, what: str
 ) -> None:
     with pytest.raises(BadInput, match=f"^the-place: .*{what}"):
         list(decode_manifest(v3_manifest(v3_entry(**facts)), manifest, location="the-place"))

@@ -27,7 +27,7 @@ def test_every_code_is_used_by_one_class_only() -> None:
 
 
 EXAMPLES: list[tuple[HeadgateError, int, str, bool]] = [
-    (errors.BadInput("m"), 400, "BadRequestException", True),
+    (errors.BadInput("m"), 400, "IllegalArgumentException", True),
     (errors.TooLarge("m"), 400, "BadRequestException", True),
     (http_errors.BodyTooLarge("m"), 413, "BadRequestException", False),
     (errors.LocationRefused("m"), 400, "BadRequestException", True),
@@ -66,7 +66,9 @@ def test_what_may_pass_later_says_when(error: HeadgateError) -> None:
 
 
 def test_messages_and_evidence_pass_through_unchanged() -> None:
-    error = errors.BadInput('Requirement failed: "x" — é', field="a.b[0]", theirs=8812, files=("b", "a"), odd={1j})
+    error = errors.BadInput(
+        'Requirement failed: "x" — é', field="a.b[0]", theirs=8812, files=("b", "a"), odd={1j}
+    )
     body = json.loads(error_reply(error).body)["error"]
     assert body["message"] == 'Requirement failed: "x" — é'
     assert body["headgate"]["field"] == "a.b[0]"

@@ -144,7 +144,9 @@ def test_a_page_size_that_is_no_count_is_refused(client: AppClient, size: str) -
 
 def test_properties_are_set_and_removed_at_once(client: AppClient) -> None:
     make(client, "a", old="1", kept="2")
-    answer = client.post("/v1/namespaces/a/properties", {"removals": ["old", "none"], "updates": {"new": "3"}})
+    answer = client.post(
+        "/v1/namespaces/a/properties", {"removals": ["old", "none"], "updates": {"new": "3"}}
+    )
     assert answer.json() == {"updated": ["new"], "removed": ["old"], "missing": ["none"]}
     assert client.get("/v1/namespaces/a").json()["properties"] == {"kept": "2", "new": "3"}
 
@@ -207,4 +209,4 @@ def test_changes_leave_events_in_the_outbox(client: AppClient) -> None:
     client.post("/v1/namespaces/a/properties", {"updates": {"k": "v"}})
     client.delete("/v1/namespaces/a")
     kinds = [stored.event.kind for stored in client.services.store.read_events(after=0, limit=10)]
-    assert kinds == ["namespace-created", "namespace-changed", "namespace-dropped"]
+    assert kinds == ["create-namespace", "update-namespace", "drop-namespace"]

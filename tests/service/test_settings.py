@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.make_docs import DOCS, security_page, settings_page
 
 from headgate.errors import BadInput
 from headgate.service.settings import Settings, is_loopback
 from headgate.service.settings_sources import load_settings
-from tools.make_docs import DOCS, security_page, settings_page
 
 
 def config(tmp_path: Path, text: str) -> Path:
@@ -37,6 +37,8 @@ def test_a_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> 
         ({}, {"HEADGATE_PRT": "1"}, "", "HEADGATE_PRT"),
         ({}, {"HEADGATE_S3_PATH_STYLE": "maybe"}, "", "HEADGATE_S3_PATH_STYLE"),
         ({}, {"HEADGATE_WAREHOUSE": "ftp://x/y"}, "", "HEADGATE_WAREHOUSE"),
+        ({}, {"HEADGATE_ALLOWED_LOCATIONS": "s3://ok/x,ftp://x/y"}, "", "HEADGATE_ALLOWED_LOCATIONS"),
+        ({"s3_endpoint": "localhost:9000"}, {}, "", "--s3-endpoint"),
         ({}, {}, "prt = 1", "prt"),
         ({}, {}, 'port = "1"', "port"),
         ({}, {}, "insecure_no_auth = 1", "insecure_no_auth"),
@@ -58,7 +60,7 @@ def test_a_bad_value_is_refused_even_when_another_source_wins() -> None:
 
 
 def test_a_config_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="nowhere.toml"):
+    with pytest.raises(BadInput, match=r"nowhere\.toml"):
         load_settings({}, {}, tmp_path / "nowhere.toml")
 
 

@@ -33,8 +33,13 @@ def forged(header: object, payload: dict[str, object], *, key: bytes = KEY) -> s
 
 HEADER = {"alg": "HS256", "typ": "JWT"}
 PAYLOAD: dict[str, object] = {
-    "iss": "headgate", "aud": "headgate-catalog", "sub": "etl", "role": "modify", "iat": NOW_S, "exp": NOW_S + 10,
-}  # fmt: skip
+    "iss": "headgate",
+    "aud": "headgate-catalog",
+    "sub": "etl",
+    "role": "modify",
+    "iat": NOW_S,
+    "exp": NOW_S + 10,
+}
 
 
 def verify(token: str, *, now_s: int = NOW_S) -> str:

@@ -18,12 +18,12 @@ Fault = Callable[[str], bool]  # may raise; True: raise after the statement was 
 
 
 class FaultyConnection(sqlite3.Connection):
-    """Runs the fault it is given before, and may fail after, each statement."""
+    """Runs its owner's fault before, and may fail after, each statement."""
 
-    fault: Fault | None = None
+    owner: FaultyStore
 
     def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
-        fails_after = self.fault is not None and self.fault(sql)
+        fails_after = self.owner.fault(sql)
         cursor = super().execute(sql, *parameters)
         if fails_after:
             raise sqlite3.OperationalError("disk I/O error")
@@ -47,7 +47,7 @@ class FaultyStore:
     def _connect(self, path: str) -> sqlite3.Connection:
         self.opened += 1
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FaultyConnection)
-        db.fault = lambda sql: self.fault(sql)
+        db.owner = self
         return db
 
 

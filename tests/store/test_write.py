@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -63,15 +64,11 @@ def refusals(catalog: Catalog) -> dict[Reason, Operation]:
         Reason.NAMESPACE_CHANGED: SetNamespaceProperties(NS, 99, {}),
         Reason.NAME_TAKEN: table("standing", location="s3://other/place"),
         Reason.LOCATION_TAKEN: table("free", location=header.location),
-        Reason.ENTRY_MISSING: drop(header.__class__(**{**_fields(header), "id": new_id()})),
+        Reason.ENTRY_MISSING: drop(replace(header, id=new_id())),
         Reason.ENTRY_CHANGED: swap(header, expected=99),
         Reason.DUPLICATE_TAG: swap(header, snapshots=added(item(9, tag=1))),
         Reason.KEY_EXISTS: put_key("standing"),
     }
-
-
-def _fields(value: object) -> dict[str, object]:
-    return {name: getattr(value, name) for name in value.__slots__}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -159,7 +156,8 @@ def test_only_old_keys_expire_and_oldest_first(catalog: Catalog) -> None:
 def test_events_are_read_in_order_page_by_page(catalog: Catalog) -> None:
     for at in range(4):
         catalog.must(put_event(f"e{at}a"), put_event(f"e{at}b"))
-    kinds, after = [], 0
+    kinds: list[str] = []
+    after = 0
     while page := catalog.store.read_events(after=after, limit=3):
         kinds.extend(stored.event.kind for stored in page)
         assert all(stored.sequence > after for stored in page)
@@ -223,7 +221,7 @@ def test_swaps_from_many_threads_win_once_for_each_version(catalog: Catalog) -> 
         for round_number in range(10):
             header, key = catalog.header(), f"{number}-{round_number}"
             at = header.version - 1
-            operations = [
+            operations: list[Operation] = [
                 swap(header, snapshots=added(item(at, tag=at)), history=added(item(at))),
                 put_key(key),
                 put_event("swap", key=key),
@@ -280,7 +278,7 @@ def test_of_many_creations_of_one_name_one_wins(catalog: Catalog) -> None:
 
     def work(number: int) -> None:
         refused = catalog.store.write([table("t", location=f"s3://lake/{number}")])
-        outcomes.append(refused and refused.reason)
+        outcomes.append(refused.reason if refused else None)
 
     in_threads(work)
     assert sorted(map(str, outcomes)) == sorted(["None"] + ["name-taken"] * (THREADS - 1))
@@ -292,7 +290,7 @@ def test_of_many_creations_at_one_location_one_wins(catalog: Catalog) -> None:
 
     def work(number: int) -> None:
         refused = catalog.store.write([table(f"t{number}", location="s3://lake/x" + "/y" * (number % 3))])
-        outcomes.append(refused and refused.reason)
+        outcomes.append(refused.reason if refused else None)
 
     in_threads(work)
     assert sorted(map(str, outcomes)) == sorted(["None"] + ["location-taken"] * (THREADS - 1))
@@ -303,7 +301,7 @@ def test_a_key_put_by_many_at_once_is_stored_once(catalog: Catalog) -> None:
 
     def work(number: int) -> None:
         refused = catalog.store.write([put_key("k", status=200 + number), put_event("e")])
-        outcomes.append(refused and refused.reason)
+        outcomes.append(refused.reason if refused else None)
 
     in_threads(work)
     assert sorted(map(str, outcomes)) == sorted(["None"] + ["key-exists"] * (THREADS - 1))

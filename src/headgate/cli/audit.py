@@ -34,7 +34,8 @@ examples:
 exit codes:
   0  sound (there may be notes)      1  errors were found      2  not audited: bad usage, or no metadata
 
-Objects are read from local paths, file: and s3: locations; for S3, set the AWS_* variables.
+Objects are read from local paths, file: and s3: locations; for S3, set the AWS_* variables
+(AWS_ALLOW_HTTP=true for an endpoint without TLS).
 
 rules:
 """ + "\n".join(f"  {rule.value:24}{text}" for rule, text in RULES.items())
@@ -79,7 +80,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Audit one table and print the report; the exit code says how it went."""
-    objects = Objects(os.environ)
+    objects = Objects()
     options = Options(
         all_snapshots=args.all_snapshots,
         files=args.files,

@@ -7,7 +7,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, assert_never
@@ -28,6 +28,7 @@ from headgate.core.manifest import ManifestEntry, ManifestFile
 from headgate.errors import BadInput, HeadgateError, LocationRefused, NotFound, StorageFailed, TooLarge
 from headgate.files.base import Files
 from headgate.files.local import LocalFiles
+from headgate.files.open import open_files
 from headgate.files.s3_config import S3Config
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.format.table_metadata import METADATA_BYTES_MAX, inflate
@@ -40,8 +41,7 @@ _CACHED_ENTRIES_MAX = 500_000
 class Objects:
     """Objects by location, wherever they are: this machine's disk, or S3 by the AWS_* variables."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+    def __init__(self) -> None:
         self._buckets: dict[str, Files] = {}
 
     def read(self, location: str, *, limit_bytes: int) -> bytes:
@@ -74,13 +74,8 @@ class Objects:
 
     def _bucket(self, bucket: str) -> Files:
         if bucket not in self._buckets:
-            try:
-                # Inside the function because obstore is an optional dependency: a local audit runs without.
-                from headgate.files.s3 import S3Files
-            except ModuleNotFoundError as error:
-                raise StorageFailed("S3 needs the package obstore; install headgate[s3]") from error
-            config = S3Config().with_environment(self._environ)
-            self._buckets[bucket] = S3Files([f"s3://{bucket}"], config)
+            config = S3Config(allow_http=os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true")
+            self._buckets[bucket], _ = open_files(f"s3://{bucket}", config)
         return self._buckets[bucket]
 
 

@@ -15,7 +15,7 @@ from headgate.service.services import open_services
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
-    parser = commands.add_parser("serve", help="run the catalog service")
+    parser = commands.add_parser("serve", help="run the catalog service", allow_abbrev=False)
     add_settings(parser)
     parser.set_defaults(run=run)
 
@@ -24,14 +24,14 @@ def run(parsed: argparse.Namespace) -> int:
     """Open everything, say so in one line, serve."""
     settings = read_settings(parsed)
     set_up_logs(settings.log_level)
-    listener = open_socket(settings)
-    services = open_services(settings)
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    print(
-        f"headgate: http://{host}:{listener.getsockname()[1]} warehouse={settings.warehouse_location}"
-        f" database={redact(settings.database_url)} auth={settings.auth}",
-        file=sys.stderr,
-        flush=True,
-    )
-    serve(build_app(services, settings, all_routes()), settings, listener)
+    with open_socket(settings) as listener:
+        services = open_services(settings)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        print(
+            f"headgate: http://{host}:{listener.getsockname()[1]} warehouse={settings.warehouse_location}"
+            f" database={redact(settings.database_url)} auth={settings.auth}",
+            file=sys.stderr,
+            flush=True,
+        )
+        serve(build_app(services, settings, all_routes()), settings, listener)
     return 0

@@ -200,7 +200,9 @@ def commit_flow(
             refusal = reply.error
             continue  # look once more before answering: an earlier swap of ours may have landed
         yield Wait(attempt)
-    return _give_up(CommitRefused(f"the table changed {attempts_max} times while committing; try again"), sent)
+    return _give_up(
+        CommitRefused(f"the table changed {attempts_max} times while committing; try again"), sent
+    )
 
 
 def judge(commits: tuple[PlainCommit, ...], loaded: Loaded) -> tuple[Candidate, ...] | HeadgateError:

@@ -5,19 +5,20 @@ PyIceberg parses the transforms and knows which fits which type. Raises BadInput
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 import msgspec
-from pyiceberg.exceptions import ValidationError as IcebergValidationError
-from pyiceberg.transforms import Transform, UnknownTransform, VoidTransform, parse_transform
+from pyiceberg.transforms import Transform, VoidTransform, parse_transform
 
 from headgate.core.schema import Schema, Type, parse_primitive, struct_fields, walk_fields
 from headgate.core.value import INT_MAX, Int, Value
 from headgate.errors import BadInput
 
 PARTITION_ID_START = 1000
+_TRANSFORM = re.compile(r"identity|void|year|month|day|hour|(bucket|truncate)\[(?P<width>[1-9][0-9]{0,9})\]")
 
 
 class PartitionField(Value):
@@ -68,11 +69,10 @@ UNSORTED = SortOrder(fields=(), order_id=0)
 
 @lru_cache(maxsize=1024)
 def _transform(text: str) -> Transform[Any, Any] | None:
-    try:
-        parsed = parse_transform(text)
-    except (ValueError, IcebergValidationError):
+    # PyIceberg also takes text around a transform, no width at all and widths that Java cannot read.
+    if (shape := _TRANSFORM.fullmatch(text)) is None or int(shape["width"] or 1) > INT_MAX:
         return None
-    return None if isinstance(parsed, UnknownTransform) else parsed
+    return parse_transform(text)
 
 
 def check_spec(spec: PartitionSpec, schema: Schema, *, format_version: int) -> None:

@@ -28,7 +28,9 @@ def check_updates(updates: Iterable[TableUpdate], policy: LocationPolicy) -> tup
             case AddSnapshot():
                 manifest_lists.extend(_check_snapshot(update.snapshot, policy))
             case SetStatistics():
-                policy.allow_file(update.statistics.statistics_path, field="updates.statistics.statistics-path")
+                policy.allow_file(
+                    update.statistics.statistics_path, field="updates.statistics.statistics-path"
+                )
             case SetPartitionStatistics():
                 path = update.partition_statistics.statistics_path
                 policy.allow_file(path, field="updates.partition-statistics.statistics-path")

@@ -68,6 +68,10 @@ class ViewMetadata(Value, frozen=True):
         """One version, or None when there is none of that id."""
         return next((version for version in self.versions if version.version_id == version_id), None)
 
+    def current_version(self) -> ViewVersion:
+        """The current version; whole metadata has one."""
+        return next(v for v in self.versions if v.version_id == self.current_version_id)
+
 
 class AddViewVersion(Value, frozen=True, tag_field="action", tag="add-view-version"):
     """The id is reassigned when it is taken; an equal version is reused."""

@@ -76,13 +76,12 @@ def apply(base: ViewMetadata | None, updates: Iterable[ViewUpdate], *, now_ms: i
         raise BadInput("a view needs a location", field="updates.location")
     if not candidate.view_uuid:
         raise BadInput("a view needs a uuid", field="updates.uuid")
-    current = candidate.find_version(candidate.current_version_id)
-    if current is None:
+    if candidate.find_version(candidate.current_version_id) is None:
         raise BadInput("Invalid view: no current version is set", field="updates.view-version-id")
     if candidate == base:
         return None
     if base is not None and not _is_true(candidate.properties.get(DROP_DIALECT_ALLOWED)):
-        _check_dialects_kept(base, current)
+        _check_dialects_kept(base, candidate)
     return _trim(draft, _log_of(draft, base))
 
 
@@ -231,14 +230,12 @@ def _set_current(draft: _Draft, version_id: int) -> None:
     draft.set(current_version_id=version_id)
 
 
-def _dialects(version: ViewVersion | None) -> frozenset[str]:
-    if version is None:
-        return frozenset()
+def _dialects(version: ViewVersion) -> frozenset[str]:
     return frozenset(representation.dialect.lower() for representation in version.representations)
 
 
-def _check_dialects_kept(base: ViewMetadata, current: ViewVersion) -> None:
-    before, after = _dialects(base.find_version(base.current_version_id)), _dialects(current)
+def _check_dialects_kept(base: ViewMetadata, candidate: ViewMetadata) -> None:
+    before, after = _dialects(base.current_version()), _dialects(candidate.current_version())
     if not before <= after:
         raise BadInput(
             f"Cannot replace view due to loss of view dialects ({DROP_DIALECT_ALLOWED}=false):\n"
@@ -252,12 +249,11 @@ def _log_of(draft: _Draft, base: ViewMetadata | None) -> tuple[ViewHistoryEntry,
     view = draft.view
     if base is not None and base.current_version_id == view.current_version_id:
         return view.version_log
-    current = view.find_version(view.current_version_id)
+    current = view.current_version()
     # A version that was current before becomes current again now, not when it was made.
-    added = current is not None and current.version_id in draft.added_versions
-    at_ms = current.timestamp_ms if current is not None and added else draft.now_ms
-    at_ms = max(at_ms, view.version_log[-1].timestamp_ms) if view.version_log else at_ms
-    entry = ViewHistoryEntry(version_id=view.current_version_id, timestamp_ms=at_ms)
+    at_ms = current.timestamp_ms if current.version_id in draft.added_versions else draft.now_ms
+    at_ms = max((at_ms, *(entry.timestamp_ms for entry in view.version_log[-1:])))
+    entry = ViewHistoryEntry(version_id=current.version_id, timestamp_ms=at_ms)
     return (*view.version_log, entry)[-_LOG_ENTRIES_MAX:]
 
 

@@ -131,37 +131,43 @@ def inflate(data: bytes, *, location: str) -> bytes:
 
 
 def _normalise(raw: dict[str, Any], uuid: str) -> dict[str, Any]:
-    """The v2 shape of what v1 writers and older clients leave out."""
+    """The shape that all versions share: what v1 writers leave out, filled in."""
     raw = dict(raw)
-    if raw.get("format-version") not in (1, 2, 3):
-        raise ValueError(f"unsupported format-version {raw.get('format-version')!r}")
+    version = raw.get("format-version")
+    if version not in (1, 2, 3):
+        raise ValueError(f"unsupported format-version {version!r}")
+    if version == 1:
+        _fill_in_v1(raw, uuid)
+    raw["partition-specs"] = [_number_fields(spec) for spec in raw["partition-specs"]]
+    if version == 3 and raw.get("next-row-id") is None:
+        raise KeyError("next-row-id")  # a guess would hand out row ids twice
+    if raw.get("current-snapshot-id") == -1:
+        raw["current-snapshot-id"] = None
+    for name in ("snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics"):
+        raw[name] = raw.get(name) or []
+    raw["properties"] = raw.get("properties") or {}
+    raw["refs"] = raw.get("refs") or {}
+    current = raw.get("current-snapshot-id")
+    if current is not None and MAIN not in raw["refs"]:
+        raw["refs"] = {**raw["refs"], MAIN: {"snapshot-id": current, "type": "branch"}}
+    return raw
+
+
+def _fill_in_v1(raw: dict[str, Any], uuid: str) -> None:
     raw.setdefault("table-uuid", uuid)
-    if raw["format-version"] == 1:
-        raw["last-sequence-number"] = 0  # whatever stands there: readers of v1 take it as 0
-    raw.setdefault("properties", {})
+    raw["last-sequence-number"] = 0  # whatever stands there: readers of v1 take it as 0
     if "schemas" not in raw:
         raw["schemas"] = [{**raw["schema"], "schema-id": raw["schema"].get("schema-id", 0)}]
         raw["current-schema-id"] = raw["schemas"][0]["schema-id"]
     if "partition-specs" not in raw:
         raw["partition-specs"] = [{"spec-id": 0, "fields": raw["partition-spec"]}]
         raw["default-spec-id"] = 0
-    raw["partition-specs"] = [_number_fields(spec) for spec in raw["partition-specs"]]
     if "last-partition-id" not in raw:
-        ids = [field["field-id"] for spec in raw["partition-specs"] for field in spec["fields"]]
+        specs = [_number_fields(spec) for spec in raw["partition-specs"]]
+        ids = [field["field-id"] for spec in specs for field in spec["fields"]]
         raw["last-partition-id"] = max(ids, default=PARTITION_ID_START - 1)
     raw.setdefault("sort-orders", [{"order-id": 0, "fields": []}])
     raw.setdefault("default-sort-order-id", 0)
-    if raw.get("current-snapshot-id") == -1:
-        raw["current-snapshot-id"] = None
-    for name in ("snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics"):
-        raw[name] = raw.get(name) or []
-    raw["refs"] = raw.get("refs") or {}
-    current = raw.get("current-snapshot-id")
-    if current is not None and MAIN not in raw["refs"]:
-        raw["refs"] = {**raw["refs"], MAIN: {"snapshot-id": current, "type": "branch"}}
-    if raw["format-version"] >= 3:
-        raw.setdefault("next-row-id", 0)
-    return raw
 
 
 def _number_fields(spec: dict[str, Any]) -> dict[str, Any]:

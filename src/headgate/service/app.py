@@ -93,6 +93,10 @@ class App:
         self, scope: Scope, receive: Receive, headers: dict[str, str], match: Match, request_id: str
     ) -> Reply:
         """Count the request in, until its work is done: a worker that is late still holds its place."""
+        if match.route.inline:
+            caller = Caller(ANONYMOUS, Role.READ, request_id)
+            request = Request(scope["method"], match.route.template, match.params, {}, headers, b"", caller)
+            return match.route.handler(self._services, request)
         if self._in_flight >= self._settings.in_flight_max:
             self._services.metrics.refused_overload.inc()
             raise Overloaded(f"too many requests at once; in_flight_max={self._settings.in_flight_max}")

@@ -91,6 +91,7 @@ class Route:
     body: Body = Body.NONE
     takes_key: bool = False  # a mutation: honours Idempotency-Key, and a timeout is reported as unknown
     advertised: bool = True
+    inline: bool = False  # answered on the event loop, even under overload: may not wait for anything
 
     @property
     def endpoint(self) -> str:

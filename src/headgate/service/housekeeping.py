@@ -8,6 +8,7 @@ the store is asked which files are behind.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -80,10 +81,9 @@ class Housekeeper:
         """Write the file of this head now, unless it is written."""
         if head.checkpoint is not None and head.checkpoint.metadata_file == head.metadata_location:
             return
-        try:
+        # Names are unique to a head: one that exists was written by an earlier try of ours or another replica.
+        with contextlib.suppress(AlreadyExists):
             self._files.write_new(head.metadata_location, encode_file(head.metadata))
-        except AlreadyExists:
-            pass  # names are unique to a head, so an earlier try of ours or another replica wrote the same bytes
         self._store.write((MarkCheckpoint(EntryId(head.id), head.version, head.metadata_location),))
 
     def _run(self) -> None:

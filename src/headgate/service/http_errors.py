@@ -71,7 +71,9 @@ class Shape:
 # The class decides, the nearest base first; where two errors apply, the earlier raise wins.
 SHAPES: Mapping[type[HeadgateError], Shape] = {
     HeadgateError: Shape(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
-    errors.BadInput: Shape(HTTPStatus.BAD_REQUEST, "BadRequestException"),
+    errors.BadInput: Shape(
+        HTTPStatus.BAD_REQUEST, "IllegalArgumentException"
+    ),  # what the Java client raises its own for
     errors.TooLarge: Shape(HTTPStatus.BAD_REQUEST, "BadRequestException"),
     errors.LocationRefused: Shape(HTTPStatus.BAD_REQUEST, "BadRequestException"),
     errors.NotFound: Shape(HTTPStatus.NOT_FOUND, "NotFoundException"),

@@ -106,7 +106,7 @@ def create_namespace(
     refused = services.store.write(
         (
             CreateNamespace(levels, stored),
-            _event(services, caller, "namespace-created", levels, {"properties": stored}),
+            _event(services, caller, "create-namespace", levels, {"properties": stored}),
             *key_operations(services, caller, {"kind": "json", "body": answer}),
         )
     )
@@ -120,7 +120,7 @@ def drop_namespace(services: Services, caller: Caller, levels: Levels) -> None:
     refused = services.store.write(
         (
             DropNamespace(existing_levels(levels)),
-            _event(services, caller, "namespace-dropped", levels, {}),
+            _event(services, caller, "drop-namespace", levels, {}),
             *key_operations(services, caller, {"kind": "none"}),
         )
     )
@@ -154,7 +154,7 @@ def update_properties(
         refused = services.store.write(
             (
                 SetNamespaceProperties(levels, before.version, after),
-                _event(services, caller, "namespace-changed", levels, answer),
+                _event(services, caller, "update-namespace", levels, answer),
                 *key_operations(services, caller, {"kind": "json", "body": answer}),
             )
         )

@@ -65,7 +65,9 @@ def issue_token(services: Services, request: Request) -> Reply:
     """POST /v1/oauth/tokens: the client credentials grant (RFC 6749, 4.4), and no other."""
     try:
         form = _read_form(request.body)
-        if form.get("grant_type") != _CLIENT_CREDENTIALS:
+        if "grant_type" not in form:
+            raise BadForm("grant_type is needed")
+        if form["grant_type"] != _CLIENT_CREDENTIALS:
             return oauth_error_reply(
                 "unsupported_grant_type", f"this service has the grant {_CLIENT_CREDENTIALS} only"
             )
@@ -162,7 +164,7 @@ def print_metrics(services: Services, request: Request) -> Reply:
 ROUTES = (
     Route("POST", "/v1/oauth/tokens", issue_token, None, Body.FORM, advertised=False),
     Route("POST", "/v1/namespaces/{namespace}/tables/{table}/metrics", report_metrics, Role.READ, Body.JSON),
-    Route("GET", "/healthz", is_alive, None, advertised=False),
+    Route("GET", "/healthz", is_alive, None, advertised=False, inline=True),
     Route("GET", "/readyz", is_ready, None, advertised=False),
     Route("GET", "/metrics", print_metrics, Role.READ, advertised=False),
 )

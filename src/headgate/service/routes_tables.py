@@ -177,7 +177,9 @@ _ONE = "/v1/namespaces/{namespace}/tables/{table}"
 ROUTES = (
     Route("GET", _ALL, list_tables, Role.READ),
     Route("POST", _ALL, create_table, Role.ADMIN, Body.JSON, takes_key=True),
-    Route("POST", "/v1/namespaces/{namespace}/register", register_table, Role.ADMIN, Body.JSON, takes_key=True),
+    Route(
+        "POST", "/v1/namespaces/{namespace}/register", register_table, Role.ADMIN, Body.JSON, takes_key=True
+    ),
     Route("GET", _ONE, load_table, Role.READ),
     Route("HEAD", _ONE, table_exists, Role.READ),
     Route("POST", _ONE, commit_table, Role.MODIFY, Body.JSON, takes_key=True),

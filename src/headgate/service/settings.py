@@ -116,6 +116,10 @@ class Settings:
                 field="host",
             )
         _ = self.warehouse_location  # refuses what is no location
+        for location in self.allowed_locations:
+            canonical(location, field="allowed_locations")
+        if self.s3_endpoint and not self.s3_endpoint.startswith(("http://", "https://")):
+            raise BadInput("s3_endpoint: expected an http:// or https:// URL", field="s3_endpoint")
         if bool(self.s3_access_key_id) != bool(self.s3_secret_access_key):
             raise BadInput(
                 "s3_access_key_id: the access key and the secret key come together", field="s3_access_key_id"

@@ -16,7 +16,8 @@ from headgate.errors import BadInput
 from headgate.service.settings import Settings
 
 ENVIRONMENT_PREFIX = "HEADGATE_"
-_NOT_SETTINGS = frozenset({"HEADGATE_CONFIG"})  # names the file, like --config
+# Ours, but not settings of the service: its file, the token of client commands, a folder of the dev tools.
+_NOT_SETTINGS = frozenset({"HEADGATE_CONFIG", "HEADGATE_TOKEN", "HEADGATE_SHARED"})
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 

@@ -10,9 +10,9 @@ import logging
 from collections.abc import Iterator
 
 from headgate.core.encoded_log import EncodedLog, LogDelta
-from headgate.core.flow import Candidate, Head, Target
+from headgate.core.flow import Head, Target
 from headgate.core.locations import PATH_PROPERTIES, canonical
-from headgate.core.table import MetadataLogEntry, TableMetadata
+from headgate.core.table import TableMetadata
 from headgate.core.vetting import check_metadata, statistics_paths
 from headgate.errors import AlreadyExists, BadInput, CommitRefused, HeadgateError, LocationRefused, NotFound
 from headgate.format.manifests import decode_manifest, decode_manifest_list
@@ -20,10 +20,10 @@ from headgate.format.table_metadata import METADATA_BYTES_MAX, decode_metadata, 
 from headgate.service.commits import describe_refusal
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.logs import log
+from headgate.service.namespaces import load_namespace
 from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
 from headgate.service.table_requests import RegisterTableRequest
-from headgate.service.namespaces import load_namespace
 from headgate.service.tables import dotted, load_table, publish_new, table_event
 from headgate.store.base import (
     DropEntry,
@@ -67,10 +67,6 @@ def _replace_table(
             _after(metadata.snapshots, old.metadata.snapshots),
             _after(metadata.history, old.metadata.history),
         )
-        checkpoint = MetadataLogEntry(
-            metadata_file=location, timestamp_ms=metadata.envelope.last_updated_ms
-        )
-        head = Head(old.id, old.version + 1, shifted, location, checkpoint)
         swap = SwapEntry(
             id=EntryId(old.id),
             expected_version=old.version,
@@ -88,7 +84,9 @@ def _replace_table(
             (
                 swap,
                 *key_operations(services, caller, {"kind": "table", "id": old.id}, role=Role.ADMIN),
-                table_event(services, caller, target, old.id, "register-table", {"metadata-location": location}),
+                table_event(
+                    services, caller, target, old.id, "register-table", {"metadata-location": location}
+                ),
             )
         )
         if refused is None:
@@ -120,7 +118,9 @@ def rename_table(services: Services, caller: Caller, source: Target, destination
             (
                 RenameEntry(header.id, header.version, destination[0], destination[1]),
                 *key_operations(services, caller, {"kind": "none"}, role=Role.ADMIN),
-                table_event(services, caller, destination, header.id, "rename-table", {"from": dotted(source)}),
+                table_event(
+                    services, caller, destination, header.id, "rename-table", {"from": dotted(source)}
+                ),
             )
         )
         if refused is None:
@@ -149,11 +149,15 @@ def unregister_table(services: Services, caller: Caller, target: Target) -> Head
     return _take_out(services, caller, target, kind="unregister-table", replay={"kind": "unregistered"})
 
 
-def _take_out(services: Services, caller: Caller, target: Target, *, kind: str, replay: dict[str, object]) -> Head:
+def _take_out(
+    services: Services, caller: Caller, target: Target, *, kind: str, replay: dict[str, object]
+) -> Head:
     for _ in range(_ATTEMPTS_MAX):
         head = load_table(services, target)
         if kind != "purge-table":
-            services.housekeeper.checkpoint(head)  # the file must hold every commit, so that the table can come back
+            services.housekeeper.checkpoint(
+                head
+            )  # the file must hold every commit, so that the table can come back
         elif head.metadata.envelope.properties.get("gc.enabled", "true").lower() == "false":
             raise BadInput(
                 "Cannot purge table: GC is disabled (deleting files may corrupt other tables)",
@@ -194,7 +198,12 @@ def purge_files(services: Services, head: Head) -> None:
             for path in _reached(services, snapshot.manifest_list, manifests):
                 data.add(path)
         except HeadgateError as error:
-            log(logging.WARNING, "purge could not read a manifest", file=snapshot.manifest_list, error=str(error))
+            log(
+                logging.WARNING,
+                "purge could not read a manifest",
+                file=snapshot.manifest_list,
+                error=str(error),
+            )
     envelope = head.metadata.envelope
     metadata = {entry.metadata_file for entry in envelope.metadata_log} | {head.metadata_location}
     if head.checkpoint is not None:

@@ -55,12 +55,16 @@ _DATA_UPDATES = (
 )
 
 
-def list_tables(services: Services, levels: tuple[str, ...], page: PageRequest) -> tuple[list[str], str | None]:
+def list_tables(
+    services: Services, levels: tuple[str, ...], page: PageRequest
+) -> tuple[list[str], str | None]:
     """Names of the tables of a namespace."""
     namespace = load_namespace(services, levels)
     return load_page(
         page,
-        lambda after, limit: services.store.list_entries(namespace.levels, Kind.TABLE, after=after, limit=limit),
+        lambda after, limit: services.store.list_entries(
+            namespace.levels, Kind.TABLE, after=after, limit=limit
+        ),
         name_of=lambda name: name,
         listing=listing_of(levels),
     )

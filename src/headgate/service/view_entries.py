@@ -138,15 +138,22 @@ def write(
         return None
 
 
-def discard(services: Services, caller: Caller, lost: LoadedView) -> None:
-    """Delete the file of an attempt whose expected head is gone, unless the key says that it landed."""
+def settle(services: Services, caller: Caller, attempt: LoadedView, *, head_is_gone: bool) -> bool:
+    """Whether a refused attempt landed all the same, by its key; if not, its file may be deleted.
+
+    `head_is_gone` says that a load, made before this one, showed that the attempt cannot land any more.
+    """
     stored = services.store.load_key(caller.principal, str(caller.key))
     if stored is not None:
         landed = msgspec.json.decode(stored.body, type=dict[str, object]).get(_PLACE)
-        if landed == lost.metadata_location:
-            return
-    with suppress(StorageFailed):  # a file too many does no harm, and the refusal is the answer
-        services.files.delete((services.locations.allow(lost.metadata_location, field=_PLACE),))
+        if landed == attempt.metadata_location:
+            return True
+    if head_is_gone:
+        with suppress(StorageFailed):  # a file too many does no harm, and the refusal is the answer
+            services.files.delete((services.locations.allow(attempt.metadata_location, field=_PLACE),))
+    if stored is not None:
+        raise KeyTaken  # another request with this key was first
+    return False
 
 
 def refusal(refused: Refused, target: Target) -> HeadgateError:

@@ -42,13 +42,13 @@ from headgate.service.view_entries import (
     LoadedView,
     Target,
     check_free,
-    discard,
     event_of,
     load_entry,
     load_header,
     payload_of,
     refusal,
     replay_of,
+    settle,
     shown,
     with_key,
     write,
@@ -199,8 +199,9 @@ def _publish_new(
     if refused is None:
         return loaded
     standing = services.store.load_header(*target)
-    if event == "create-view" and standing is not None and standing.id != id_:
-        discard(services, caller, loaded)
+    taken = event == "create-view" and standing is not None and standing.id != id_
+    if settle(services, caller, loaded, head_is_gone=taken):
+        return loaded
     raise refusal(refused, target)
 
 
@@ -276,8 +277,9 @@ def _commit_onto(
     if refused is None:
         return loaded
     standing = services.store.load_header_by_id(header.id)
-    if standing is None or standing.version != header.version:
-        discard(services, caller, loaded)
+    moved = standing is None or standing.version != header.version
+    if settle(services, caller, loaded, head_is_gone=moved):
+        return loaded
     if refused.reason is Reason.ENTRY_CHANGED:
         return None
     raise refusal(refused, target)

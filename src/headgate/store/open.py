@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from headgate.errors import BadInput
 from headgate.store.base import Store
 from headgate.store.memory import MemoryStore
@@ -37,11 +35,9 @@ def _sqlite_path(rest: str) -> str:
 
 def _open_postgres(url: str) -> Store:
     try:
-        # The driver is an extra, so this is the one import that waits until it is asked for.
-        postgres = importlib.import_module("headgate.store.postgres")
+        from headgate.store.postgres import PostgresStore  # optional extra
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("psycopg"):
             raise
         raise BadInput("PostgreSQL needs its driver; install headgate[postgres]", field="database") from error
-    store: Store = postgres.PostgresStore(url)
-    return store
+    return PostgresStore(url)

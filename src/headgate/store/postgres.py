@@ -2,12 +2,12 @@
 
 Theory. A write is one READ COMMITTED transaction whose rows are guarded by locks and constraints (see
 `postgres_write`). Whatever fails before COMMIT is sent did certainly not happen: lost races, deadlocks and
-lost connections are run again here, a bounded number of times. An error of COMMIT, or a connection lost in it,
-is unknown.
+lost connections are run again here, a bounded number of times. An error of COMMIT, or a connection lost in
+it, is unknown.
 
-The feed. Transactions commit out of the order in which they take numbers from a sequence, so a reader who goes
-by such a number skips rows. An event's number is its transaction's id (and its place in it); a reader takes
-only numbers below the oldest transaction still running. All of those have ended, and every later one is above.
+The feed. Transactions commit out of the order in which they take numbers from a sequence, so a reader who
+goes by such a number skips rows. An event's number is its transaction's id (and its place in it); a reader
+takes only numbers below the oldest transaction still running: those have ended, and every later one is above.
 A long transaction anywhere in the cluster therefore holds the feed back; it never makes it skip.
 
 Never lets a `psycopg.Error` out, nor a password into a message.
@@ -27,9 +27,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from headgate.core.encoded_log import LogItem
 from headgate.errors import BadInput, CommitUnknown, HeadgateError, InvariantBroken, Overloaded, StorageFailed
-from headgate.store import postgres_write
+from headgate.store import postgres_read, postgres_write
 from headgate.store.base import (
     SCHEMA_VERSION_TABLE,
     Entry,
@@ -43,24 +42,9 @@ from headgate.store.base import (
     Principal,
     Refused,
     StoredEvent,
-    Stream,
 )
 from headgate.store.migrate import CREATE_VERSIONS, LOAD_VERSION, load_migrations, plan_migrations
 from headgate.store.postgres_write import EVENT_BITS, LOCATIONS_LOCK, Connection
-from headgate.store.rows import (
-    HEAD_COLUMNS,
-    HEADER_COLUMNS,
-    Row,
-    entry_of,
-    event_of,
-    header_of,
-    key_of,
-    namespace_of,
-    path_of,
-    principal_of,
-    principal_row,
-    wanted_from,
-)
 
 T = TypeVar("T")
 
@@ -151,7 +135,8 @@ class PostgresStore:
             finally:
                 self._give_back(db)
             if is_lost:
-                self._pool.check()  # the server was restarted: its other connections are gone as well
+                with suppress(PoolClosed):
+                    self._pool.check()  # the server was restarted: its other connections are gone as well
             time.sleep(random.uniform(0, min(_PAUSE_S * 2**attempt, _PAUSE_MAX_S)))
         raise InvariantBroken("the last attempt returns or raises")
 
@@ -174,45 +159,31 @@ class PostgresStore:
         with suppress(PoolClosed):
             self._pool.putconn(db)
 
-    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Row]:
-        return self._run(lambda db: db.execute(query, parameters).fetchall())
-
-    def _row(self, query: str, parameters: Sequence[object] = ()) -> Row | None:
-        rows = self._rows(query, parameters)
-        return rows[0] if rows else None
-
     def ping(self) -> None:
         """Raise StorageFailed unless the database answers."""
-        self._row(LOAD_VERSION)
+        self._run(lambda db: db.execute(LOAD_VERSION).fetchone())
 
     def close(self) -> None:
         """Let go of connections. Safe to call twice."""
         self._pool.close()
 
-    # --- namespaces ------------------------------------------------------------------------------------
+    # --- reads: see the functions of the same names in `postgres_read` --------------------------------------
 
     def load_namespace(self, levels: Levels) -> Namespace | None:
         """One namespace, or None."""
-        row = self._row(_LOAD_NAMESPACE, (path_of(levels),))
-        return None if row is None else namespace_of(row)
+        return self._run(lambda db: postgres_read.load_namespace(db, levels))
 
     def list_namespaces(self, parent: Levels, *, after: str | None, limit: int) -> list[Levels]:
         """Direct children of `parent` (the root is `()`), by name; names greater than `after`."""
-        path = path_of(parent)
-        query, place = (_LIST_NAMESPACES, (path,)) if path else (_LIST_ROOT_NAMESPACES, ())
-        return [(*parent, name) for (name,) in self._rows(query, (*place, after or "", limit))]
-
-    # --- entries ---------------------------------------------------------------------------------------
+        return self._run(lambda db: postgres_read.list_namespaces(db, parent, after, limit))
 
     def load_header(self, namespace: Levels, name: str) -> EntryHeader | None:
         """The header of the table or view at this name."""
-        row = self._row(_LOAD_HEADER, (path_of(namespace), name))
-        return None if row is None else header_of(row)
+        return self._run(lambda db: postgres_read.load_header(db, namespace, name))
 
     def load_header_by_id(self, id: EntryId) -> EntryHeader | None:
         """The header of an entry, whatever its name is now."""
-        row = self._row(_LOAD_HEADER_BY_ID, (id,))
-        return None if row is None else header_of(row)
+        return self._run(lambda db: postgres_read.load_header_by_id(db, id))
 
     def load_entries(
         self,
@@ -221,69 +192,64 @@ class PostgresStore:
         known: Mapping[EntryId, tuple[int, int, int]] | None = None,
     ) -> list[Entry | None]:
         """Heads of several entries, read at one point in time, in the order asked."""
-        wanted = [(path_of(namespace), name) for namespace, name in names]
-        found = self._run(lambda db: _load_found(db, wanted, known))
-        return [found.get(place) for place in wanted]
+        return self._run(lambda db: postgres_read.load_entries(db, names, known))
 
     def list_entries(self, namespace: Levels, kind: Kind, *, after: str | None, limit: int) -> list[str]:
         """Names in a namespace, sorted; names greater than `after`."""
-        rows = self._rows(_LIST_ENTRIES, (path_of(namespace), after or "", kind.value, limit))
-        return [name for (name,) in rows]
+        return self._run(lambda db: postgres_read.list_entries(db, namespace, kind, after, limit))
 
     def stale_checkpoints(self, *, limit: int) -> list[EntryHeader]:
         """Tables whose newest metadata file is behind their head."""
-        return [header_of(row) for row in self._rows(_STALE_CHECKPOINTS, (limit,))]
+        return self._run(lambda db: postgres_read.stale_checkpoints(db, limit))
 
     def iter_headers(self) -> Iterator[EntryHeader]:
-        """Every entry, by namespace and name."""
-        after = ("", "")
-        while rows := self._rows(_PAGE_OF_HEADERS, (*after, _HEADERS_A_PAGE)):
-            yield from map(header_of, rows)
-            after = (rows[-1][1], rows[-1][2])
+        """Every entry, by namespace and name; page by page, so no transaction stays open between two."""
+        after: tuple[Levels, str] = ((), "")
+        while page := self._page_after(after):
+            yield from page
+            after = (page[-1].namespace, page[-1].name)
 
-    # --- keys and events -------------------------------------------------------------------------------
+    def _page_after(self, after: tuple[Levels, str]) -> list[EntryHeader]:
+        return self._run(lambda db: postgres_read.page_of_headers(db, after, _HEADERS_A_PAGE))
 
     def load_key(self, principal: str, key: str) -> KeyRecord | None:
         """The verdict stored under a key."""
-        row = self._row(_LOAD_KEY, (principal, key))
-        return None if row is None else key_of(row)
-
-    def expire_keys(self, *, before_ms: int, limit: int) -> int:
-        """Forget keys older than this; returns how many."""
-        return self._transact(lambda db: db.execute(_EXPIRE_KEYS, (before_ms, limit)).rowcount)
+        return self._run(lambda db: postgres_read.load_key(db, principal, key))
 
     def read_events(self, *, after: int, limit: int) -> list[StoredEvent]:
         """Outbox rows after a sequence, in order, never skipping one that commits later."""
-        rows = self._rows(_READ_EVENTS, (after, EVENT_BITS, limit))
-        return [StoredEvent(row[0], event_of(row[1:])) for row in rows]
-
-    # --- principals and secrets ------------------------------------------------------------------------
-
-    def put_principal(self, principal: Principal) -> None:
-        """Create or replace a principal."""
-        self._transact(lambda db: db.execute(_PUT_PRINCIPAL, principal_row(principal)).rowcount)
+        return self._run(lambda db: postgres_read.read_events(db, after, limit))
 
     def load_principal(self, client_id: str) -> Principal | None:
         """One principal, or None."""
-        row = self._row(_LOAD_PRINCIPAL, (client_id,))
-        return None if row is None else principal_of(row)
+        return self._run(lambda db: postgres_read.load_principal(db, client_id))
 
     def list_principals(self) -> list[Principal]:
         """All of them, by client id."""
-        return [principal_of(row) for row in self._rows(_LIST_PRINCIPALS)]
+        return self._run(postgres_read.list_principals)
+
+    # --- writes outside the log of commits -------------------------------------------------------------
+
+    def expire_keys(self, *, before_ms: int, limit: int) -> int:
+        """Forget keys older than this; returns how many."""
+        return self._transact(lambda db: postgres_write.expire_keys(db, before_ms, limit))
+
+    def put_principal(self, principal: Principal) -> None:
+        """Create or replace a principal."""
+        self._transact(lambda db: postgres_write.put_principal(db, principal))
 
     def drop_principal(self, client_id: str) -> bool:
         """False when there was none."""
-        return self._transact(lambda db: db.execute(_DROP_PRINCIPAL, (client_id,)).rowcount) == 1
+        return self._transact(lambda db: postgres_write.drop_principal(db, client_id))
 
     def load_secret(self, name: str, *, create: bytes) -> bytes:
         """A secret shared by all replicas; stored as `create` if there was none."""
-        if (row := self._row(_LOAD_SECRET, (name,))) is None:
-            self._transact(lambda db: db.execute(_CREATE_SECRET, (name, create)).rowcount)
-            row = self._row(_LOAD_SECRET, (name,))
-        if row is None:
+        if (secret := self._run(lambda db: postgres_read.load_secret(db, name))) is None:
+            self._transact(lambda db: postgres_write.create_secret(db, name, create))
+            secret = self._run(lambda db: postgres_read.load_secret(db, name))
+        if secret is None:
             raise InvariantBroken("a secret that was just stored is there")
-        return bytes(row[0])
+        return secret
 
 
 # --- connections, COMMIT and errors ----------------------------------------------------------------------
@@ -298,10 +264,11 @@ def _conninfo_of(url: str) -> str:
     return make_conninfo("", **{**_CONNECTION_DEFAULTS, **given})
 
 
-# A client that vanished in the middle is rolled back by the server within seconds. Where the database is set to
-# acknowledge commits before they are on disk, our connections are not: an acknowledged commit must survive.
+# A client that vanished in the middle is rolled back by the server within seconds. Where the database is set
+# to acknowledge commits before they are on disk, our connections are not: what we acknowledge must survive.
 _CONFIGURE = """
-SELECT set_config('lock_timeout', '5s', false), set_config('idle_in_transaction_session_timeout', '10s', false),
+SELECT set_config('lock_timeout', '5s', false),
+    set_config('idle_in_transaction_session_timeout', '10s', false),
     set_config('synchronous_commit',
         CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
             ELSE current_setting('synchronous_commit') END, false)
@@ -361,89 +328,3 @@ def _migrate(db: Connection) -> None:
             db.execute(statement)
         db.execute(_RECORD_VERSION, (migration.number,))
     db.execute(_RAISE_EVENT_OFFSET, (EVENT_BITS,))
-
-
-# --- SQL of the reads ------------------------------------------------------------------------------------
-
-_LOAD_NAMESPACE = "SELECT path, properties, version FROM namespaces WHERE path = %s"
-_LIST_NAMESPACES = "SELECT name FROM namespaces WHERE parent = %s AND name > %s ORDER BY name LIMIT %s"
-_LIST_ROOT_NAMESPACES = (
-    "SELECT name FROM namespaces WHERE parent IS NULL AND name > %s ORDER BY name LIMIT %s"
-)
-
-_LOAD_HEADER = f"SELECT {HEADER_COLUMNS} FROM entries WHERE namespace = %s AND name = %s"
-_LOAD_HEADER_BY_ID = f"SELECT {HEADER_COLUMNS} FROM entries WHERE id = %s"
-_LIST_ENTRIES = """
-SELECT name FROM entries WHERE namespace = %s AND name > %s AND kind = %s ORDER BY name LIMIT %s
-"""
-# No index serves this: one that did would have to change with every swap. Envelopes are stored aside, so the scan
-# reads headers only.
-_STALE_CHECKPOINTS = f"""
-SELECT {HEADER_COLUMNS} FROM entries
-WHERE kind = 'table' AND (checkpoint_version IS NULL OR checkpoint_version < version) ORDER BY id LIMIT %s
-"""
-_PAGE_OF_HEADERS = f"""
-SELECT {HEADER_COLUMNS} FROM entries WHERE (namespace, name) > (%s, %s) ORDER BY namespace, name LIMIT %s
-"""
-
-_LOAD_HEADS = f"""
-SELECT {HEAD_COLUMNS} FROM entries
-WHERE (namespace, name) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
-"""
-_LOAD_ITEMS = """
-SELECT entry_id, stream, position, key, body, tag
-FROM unnest(%s::text[], %s::smallint[], %s::bigint[]) AS wanted (id, log, least)
-JOIN entry_log ON entry_id = wanted.id AND stream = wanted.log AND position >= wanted.least
-ORDER BY entry_id, stream, position
-"""
-
-
-def _load_found(
-    db: Connection,
-    wanted: Sequence[tuple[str, str]],
-    known: Mapping[EntryId, tuple[int, int, int]] | None,
-) -> dict[tuple[str, str], Entry]:
-    db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    heads = db.execute(_LOAD_HEADS, ([path for path, _ in wanted], [name for _, name in wanted])).fetchall()
-    logs: dict[tuple[str, int], list[LogItem]] = {
-        (row[0], stream.value): [] for row in heads for stream in Stream
-    }
-    least = [
-        (row[0], stream.value, position)
-        for row in heads
-        for stream, position in wanted_from(known, id=row[0], epoch=row[6]).items()
-    ]
-    columns = [list(column) for column in zip(*least, strict=True)] or [[], [], []]
-    for id, stream_value, *fields in db.execute(_LOAD_ITEMS, columns):
-        logs[id, stream_value].append(LogItem(*fields))
-    db.execute("COMMIT")
-    return {
-        (row[1], row[2]): entry_of(row, {stream: tuple(logs[row[0], stream.value]) for stream in Stream})
-        for row in heads
-    }
-
-
-_LOAD_KEY = """
-SELECT key, principal, fingerprint, status, body, created_at_ms FROM keys WHERE principal = %s AND key = %s
-"""
-_EXPIRE_KEYS = """
-DELETE FROM keys WHERE (principal, key) IN
-    (SELECT principal, key FROM keys WHERE created_at_ms < %s ORDER BY created_at_ms LIMIT %s)
-"""
-_READ_EVENTS = """
-SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload FROM events
-WHERE sequence > %s AND sequence < (((SELECT value FROM counters WHERE name = 'event-offset')
-    + pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << %s)
-ORDER BY sequence LIMIT %s
-"""
-
-_PUT_PRINCIPAL = """
-INSERT INTO principals (client_id, secret_hash, role, created_at_ms) VALUES (%s, %s, %s, %s)
-ON CONFLICT (client_id) DO UPDATE SET
-    secret_hash = excluded.secret_hash, role = excluded.role, created_at_ms = excluded.created_at_ms
-"""
-_LOAD_PRINCIPAL = "SELECT client_id, secret_hash, role, created_at_ms FROM principals WHERE client_id = %s"
-_LIST_PRINCIPALS = "SELECT client_id, secret_hash, role, created_at_ms FROM principals ORDER BY client_id"
-_DROP_PRINCIPAL = "DELETE FROM principals WHERE client_id = %s"
-_LOAD_SECRET = "SELECT value FROM secrets WHERE name = %s"
-_CREATE_SECRET = "INSERT INTO secrets (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"

@@ -3,8 +3,8 @@
 Theory. Rows of entries are locked first, all of them in order of id, so two multi-table swaps never wait for
 each other in a circle. Then, if a location may be taken, one advisory lock makes "look for an overlap, then
 write" safe. Names, namespaces and keys are guarded by constraints: an operation looks first, to name its
-reason, and then writes; if a constraint still fails, someone else got in between, and the whole transaction is
-run again, where the look finds him. Never begins or ends a transaction: that is `postgres.py`'s.
+reason, and then writes; if a constraint still fails, someone else got in between, and the whole transaction
+is run again, where the look finds him. Never begins or ends a transaction: that is `postgres.py`'s.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from headgate.store.base import (
     Kind,
     MarkCheckpoint,
     Operation,
+    Principal,
     PutEvent,
     PutKey,
     Reason,
@@ -44,6 +45,7 @@ from headgate.store.rows import (
     overlap_of,
     path_of,
     position_after,
+    principal_row,
     repeated_tag,
 )
 
@@ -172,7 +174,8 @@ def _load_standing(db: Connection, id: EntryId, *, expected_version: int) -> _St
 
 
 _SWAP = """
-UPDATE entries SET version = version + 1, epoch = epoch + %s, uuid = %s, location = %s, metadata_location = %s,
+UPDATE entries SET version = version + 1, epoch = epoch + %s, uuid = %s, location = %s,
+    metadata_location = %s,
     checkpoint_location = CASE WHEN %s THEN %s ELSE checkpoint_location END,
     checkpoint_version = CASE WHEN %s THEN version + 1 ELSE checkpoint_version END,
     next_snapshot_position = %s, next_history_position = %s, envelope = %s
@@ -382,3 +385,44 @@ def _drop_namespace(db: Connection, drop: DropNamespace) -> Refused | None:
     db.execute(_RAISE_NAMESPACE_VERSION, (row[0] + 1,))
     db.execute(_DROP_NAMESPACE, (path,))
     return None
+
+
+# --- writes outside the log of commits -------------------------------------------------------------------
+
+_EXPIRE_KEYS = """
+DELETE FROM keys WHERE (principal, key) IN
+    (SELECT principal, key FROM keys WHERE created_at_ms < %s ORDER BY created_at_ms LIMIT %s)
+"""
+
+
+def expire_keys(db: Connection, before_ms: int, limit: int) -> int:
+    """Forget keys older than this; returns how many."""
+    return db.execute(_EXPIRE_KEYS, (before_ms, limit)).rowcount
+
+
+_PUT_PRINCIPAL = """
+INSERT INTO principals (client_id, secret_hash, role, created_at_ms) VALUES (%s, %s, %s, %s)
+ON CONFLICT (client_id) DO UPDATE SET
+    secret_hash = excluded.secret_hash, role = excluded.role, created_at_ms = excluded.created_at_ms
+"""
+
+
+def put_principal(db: Connection, principal: Principal) -> None:
+    """Create or replace a principal."""
+    db.execute(_PUT_PRINCIPAL, principal_row(principal))
+
+
+_DROP_PRINCIPAL = "DELETE FROM principals WHERE client_id = %s"
+
+
+def drop_principal(db: Connection, client_id: str) -> bool:
+    """False when there was none."""
+    return db.execute(_DROP_PRINCIPAL, (client_id,)).rowcount == 1
+
+
+_CREATE_SECRET = "INSERT INTO secrets (name, value) VALUES (%s, %s) ON CONFLICT (name) DO NOTHING"
+
+
+def create_secret(db: Connection, name: str, value: bytes) -> None:
+    """Store a secret unless there is one."""
+    db.execute(_CREATE_SECRET, (name, value))

@@ -19,9 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from headgate.core.encoded_log import LogItem
 from headgate.errors import BadInput, CommitUnknown, HeadgateError, InvariantBroken, Overloaded, StorageFailed
-from headgate.store import sqlite_write
+from headgate.store import sqlite_read, sqlite_write
 from headgate.store.base import (
     SCHEMA_VERSION_TABLE,
     Entry,
@@ -35,23 +34,8 @@ from headgate.store.base import (
     Principal,
     Refused,
     StoredEvent,
-    Stream,
 )
 from headgate.store.migrate import CREATE_VERSIONS, LOAD_VERSION, load_migrations, plan_migrations
-from headgate.store.rows import (
-    HEAD_COLUMNS,
-    HEADER_COLUMNS,
-    Row,
-    entry_of,
-    event_of,
-    header_of,
-    key_of,
-    namespace_of,
-    path_of,
-    principal_of,
-    principal_row,
-    wanted_from,
-)
 
 Connect = Callable[[str], sqlite3.Connection]
 T = TypeVar("T")
@@ -201,17 +185,13 @@ class SqliteStore:
                 return
         db.close()
 
-    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Row]:
+    def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         with self._reading() as db:
-            return db.execute(query, parameters).fetchall()
-
-    def _row(self, query: str, parameters: Sequence[object] = ()) -> Row | None:
-        rows = self._rows(query, parameters)
-        return rows[0] if rows else None
+            return query(db)
 
     def ping(self) -> None:
         """Raise StorageFailed unless the database answers."""
-        self._row(LOAD_VERSION)
+        self._read(lambda db: db.execute(LOAD_VERSION).fetchone())
 
     def close(self) -> None:
         """Let go of connections. Safe to call twice."""
@@ -222,29 +202,23 @@ class SqliteStore:
             self._idle_readers.clear()
             self._discard_writer()
 
-    # --- namespaces ------------------------------------------------------------------------------------
+    # --- reads: see the functions of the same names in `sqlite_read` --------------------------------------
 
     def load_namespace(self, levels: Levels) -> Namespace | None:
         """One namespace, or None."""
-        row = self._row(_LOAD_NAMESPACE, (path_of(levels),))
-        return None if row is None else namespace_of(row)
+        return self._read(lambda db: sqlite_read.load_namespace(db, levels))
 
     def list_namespaces(self, parent: Levels, *, after: str | None, limit: int) -> list[Levels]:
         """Direct children of `parent` (the root is `()`), by name; names greater than `after`."""
-        rows = self._rows(_LIST_NAMESPACES, (path_of(parent) or None, after or "", limit))
-        return [(*parent, name) for (name,) in rows]
-
-    # --- entries ---------------------------------------------------------------------------------------
+        return self._read(lambda db: sqlite_read.list_namespaces(db, parent, after, limit))
 
     def load_header(self, namespace: Levels, name: str) -> EntryHeader | None:
         """The header of the table or view at this name."""
-        row = self._row(_LOAD_HEADER, (path_of(namespace), name))
-        return None if row is None else header_of(row)
+        return self._read(lambda db: sqlite_read.load_header(db, namespace, name))
 
     def load_header_by_id(self, id: EntryId) -> EntryHeader | None:
         """The header of an entry, whatever its name is now."""
-        row = self._row(_LOAD_HEADER_BY_ID, (id,))
-        return None if row is None else header_of(row)
+        return self._read(lambda db: sqlite_read.load_header_by_id(db, id))
 
     def load_entries(
         self,
@@ -253,71 +227,64 @@ class SqliteStore:
         known: Mapping[EntryId, tuple[int, int, int]] | None = None,
     ) -> list[Entry | None]:
         """Heads of several entries, read at one point in time, in the order asked."""
-        wanted = [(path_of(namespace), name) for namespace, name in names]
-        with self._reading() as db:
-            db.execute("BEGIN")
-            entries = [_load_entry(db, place, known) for place in wanted]
-            db.execute("COMMIT")
-        return entries
+        return self._read(lambda db: sqlite_read.load_entries(db, names, known))
 
     def list_entries(self, namespace: Levels, kind: Kind, *, after: str | None, limit: int) -> list[str]:
         """Names in a namespace, sorted; names greater than `after`."""
-        rows = self._rows(_LIST_ENTRIES, (path_of(namespace), after or "", kind.value, limit))
-        return [name for (name,) in rows]
+        return self._read(lambda db: sqlite_read.list_entries(db, namespace, kind, after, limit))
 
     def stale_checkpoints(self, *, limit: int) -> list[EntryHeader]:
         """Tables whose newest metadata file is behind their head."""
-        return [header_of(row) for row in self._rows(_STALE_CHECKPOINTS, (limit,))]
+        return self._read(lambda db: sqlite_read.stale_checkpoints(db, limit))
 
     def iter_headers(self) -> Iterator[EntryHeader]:
-        """Every entry, by namespace and name."""
-        after = ("", "")
-        while rows := self._rows(_PAGE_OF_HEADERS, (*after, _HEADERS_A_PAGE)):
-            yield from map(header_of, rows)
-            after = (rows[-1][1], rows[-1][2])
+        """Every entry, by namespace and name; page by page, so no transaction stays open between two."""
+        after: tuple[Levels, str] = ((), "")
+        while page := self._page_after(after):
+            yield from page
+            after = (page[-1].namespace, page[-1].name)
 
-    # --- keys and events -------------------------------------------------------------------------------
+    def _page_after(self, after: tuple[Levels, str]) -> list[EntryHeader]:
+        return self._read(lambda db: sqlite_read.page_of_headers(db, after, _HEADERS_A_PAGE))
 
     def load_key(self, principal: str, key: str) -> KeyRecord | None:
         """The verdict stored under a key."""
-        row = self._row(_LOAD_KEY, (principal, key))
-        return None if row is None else key_of(row)
-
-    def expire_keys(self, *, before_ms: int, limit: int) -> int:
-        """Forget keys older than this; returns how many."""
-        return self._transact(lambda db: db.execute(_EXPIRE_KEYS, (before_ms, limit)).rowcount)
+        return self._read(lambda db: sqlite_read.load_key(db, principal, key))
 
     def read_events(self, *, after: int, limit: int) -> list[StoredEvent]:
-        """Outbox rows after a sequence, in order; one writer at a time makes that the order of commits."""
-        return [StoredEvent(row[0], event_of(row[1:])) for row in self._rows(_READ_EVENTS, (after, limit))]
-
-    # --- principals and secrets ------------------------------------------------------------------------
-
-    def put_principal(self, principal: Principal) -> None:
-        """Create or replace a principal."""
-        self._transact(lambda db: db.execute(_PUT_PRINCIPAL, principal_row(principal)).rowcount)
+        """Outbox rows after a sequence, in order, never skipping one that commits later."""
+        return self._read(lambda db: sqlite_read.read_events(db, after, limit))
 
     def load_principal(self, client_id: str) -> Principal | None:
         """One principal, or None."""
-        row = self._row(_LOAD_PRINCIPAL, (client_id,))
-        return None if row is None else principal_of(row)
+        return self._read(lambda db: sqlite_read.load_principal(db, client_id))
 
     def list_principals(self) -> list[Principal]:
         """All of them, by client id."""
-        return [principal_of(row) for row in self._rows(_LIST_PRINCIPALS)]
+        return self._read(sqlite_read.list_principals)
+
+    # --- writes outside the log of commits -------------------------------------------------------------
+
+    def expire_keys(self, *, before_ms: int, limit: int) -> int:
+        """Forget keys older than this; returns how many."""
+        return self._transact(lambda db: sqlite_write.expire_keys(db, before_ms, limit))
+
+    def put_principal(self, principal: Principal) -> None:
+        """Create or replace a principal."""
+        self._transact(lambda db: sqlite_write.put_principal(db, principal))
 
     def drop_principal(self, client_id: str) -> bool:
         """False when there was none."""
-        return self._transact(lambda db: db.execute(_DROP_PRINCIPAL, (client_id,)).rowcount) == 1
+        return self._transact(lambda db: sqlite_write.drop_principal(db, client_id))
 
     def load_secret(self, name: str, *, create: bytes) -> bytes:
         """A secret shared by all replicas; stored as `create` if there was none."""
-        if (row := self._row(_LOAD_SECRET, (name,))) is None:
-            self._transact(lambda db: db.execute(_CREATE_SECRET, (name, create)).rowcount)
-            row = self._row(_LOAD_SECRET, (name,))
-        if row is None:
+        if (secret := self._read(lambda db: sqlite_read.load_secret(db, name))) is None:
+            self._transact(lambda db: sqlite_write.create_secret(db, name, create))
+            secret = self._read(lambda db: sqlite_read.load_secret(db, name))
+        if secret is None:
             raise InvariantBroken("a secret that was just stored is there")
-        return bytes(row[0])
+        return secret
 
 
 # --- errors ----------------------------------------------------------------------------------------------
@@ -337,7 +304,7 @@ def _translate(error: sqlite3.Error) -> HeadgateError:
     return StorageFailed(f"the database did not answer: {error}; nothing was written")
 
 
-# --- SQL -------------------------------------------------------------------------------------------------
+# --- settings and migrations ----------------------------------------------------------------------------
 
 _WRITER_PRAGMAS = (
     "PRAGMA synchronous = FULL",
@@ -357,59 +324,3 @@ def _migrate(db: sqlite3.Connection) -> None:
         for statement in migration.statements:
             db.execute(statement)
         db.execute(_RECORD_VERSION, (migration.number,))
-
-
-_LOAD_NAMESPACE = "SELECT path, properties, version FROM namespaces WHERE path = ?"
-_LIST_NAMESPACES = "SELECT name FROM namespaces WHERE parent IS ? AND name > ? ORDER BY name LIMIT ?"
-
-_LOAD_HEADER = f"SELECT {HEADER_COLUMNS} FROM entries WHERE namespace = ? AND name = ?"
-_LOAD_HEADER_BY_ID = f"SELECT {HEADER_COLUMNS} FROM entries WHERE id = ?"
-_LIST_ENTRIES = "SELECT name FROM entries WHERE namespace = ? AND name > ? AND kind = ? ORDER BY name LIMIT ?"
-_STALE_CHECKPOINTS = f"""
-SELECT {HEADER_COLUMNS} FROM entries
-WHERE kind = 'table' AND (checkpoint_version IS NULL OR checkpoint_version < version) ORDER BY id LIMIT ?
-"""
-_PAGE_OF_HEADERS = f"""
-SELECT {HEADER_COLUMNS} FROM entries WHERE (namespace, name) > (?, ?) ORDER BY namespace, name LIMIT ?
-"""
-
-_LOAD_HEAD = f"SELECT {HEAD_COLUMNS} FROM entries WHERE namespace = ? AND name = ?"
-_LOAD_ITEMS = """
-SELECT position, key, body, tag FROM entry_log
-WHERE entry_id = ? AND stream = ? AND position >= ? ORDER BY position
-"""
-
-
-def _load_entry(
-    db: sqlite3.Connection, place: tuple[str, str], known: Mapping[EntryId, tuple[int, int, int]] | None
-) -> Entry | None:
-    row = db.execute(_LOAD_HEAD, place).fetchone()
-    if row is None:
-        return None
-    logs: dict[Stream, tuple[LogItem, ...]] = {}
-    for stream, position in wanted_from(known, id=row[0], epoch=row[6]).items():
-        items = db.execute(_LOAD_ITEMS, (row[0], stream.value, position))
-        logs[stream] = tuple(LogItem(*item) for item in items)
-    return entry_of(row, logs)
-
-
-_LOAD_KEY = """
-SELECT key, principal, fingerprint, status, body, created_at_ms FROM keys WHERE principal = ? AND key = ?
-"""
-_EXPIRE_KEYS = """
-DELETE FROM keys WHERE (principal, key) IN
-    (SELECT principal, key FROM keys WHERE created_at_ms < ? ORDER BY created_at_ms LIMIT ?)
-"""
-_READ_EVENTS = """
-SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload FROM events
-WHERE sequence > ? ORDER BY sequence LIMIT ?
-"""
-
-_PUT_PRINCIPAL = """
-INSERT OR REPLACE INTO principals (client_id, secret_hash, role, created_at_ms) VALUES (?, ?, ?, ?)
-"""
-_LOAD_PRINCIPAL = "SELECT client_id, secret_hash, role, created_at_ms FROM principals WHERE client_id = ?"
-_LIST_PRINCIPALS = "SELECT client_id, secret_hash, role, created_at_ms FROM principals ORDER BY client_id"
-_DROP_PRINCIPAL = "DELETE FROM principals WHERE client_id = ?"
-_LOAD_SECRET = "SELECT value FROM secrets WHERE name = ?"
-_CREATE_SECRET = "INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"

@@ -22,6 +22,7 @@ from headgate.store.base import (
     Kind,
     MarkCheckpoint,
     Operation,
+    Principal,
     PutEvent,
     PutKey,
     Reason,
@@ -39,6 +40,7 @@ from headgate.store.rows import (
     overlap_of,
     path_of,
     position_after,
+    principal_row,
     repeated_tag,
 )
 
@@ -61,7 +63,7 @@ def _apply_one(db: sqlite3.Connection, operation: Operation) -> Refused | None:
             db.execute(_PUT_EVENT, event_row(operation.event))
             return None
         case MarkCheckpoint(id, version, location):
-            db.execute(_MARK_CHECKPOINT, (location, version, id, version, version))
+            db.execute(_MARK_CHECKPOINT, (location, version, version, id, version, version))
             return None
         case CreateEntry():
             return _create_entry(db, operation)
@@ -91,7 +93,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _MARK_CHECKPOINT = """
-UPDATE entries SET checkpoint_location = ?, checkpoint_version = ?
+UPDATE entries SET checkpoint_location = ?, checkpoint_version = ?, is_stale = ? < version
 WHERE id = ? AND version >= ? AND (checkpoint_version IS NULL OR checkpoint_version < ?)
 """
 
@@ -118,10 +120,12 @@ class _Standing:
     kind: Kind
     location: str
     next_positions: dict[Stream, int]
+    is_stale: bool
 
 
 _LOAD_STANDING = """
-SELECT version, kind, location, next_snapshot_position, next_history_position FROM entries WHERE id = ?
+SELECT version, kind, location, next_snapshot_position, next_history_position, is_stale
+FROM entries WHERE id = ?
 """
 
 
@@ -129,10 +133,11 @@ def _load_standing(db: sqlite3.Connection, id: EntryId, *, expected_version: int
     row = db.execute(_LOAD_STANDING, (id,)).fetchone()
     if row is None:
         return _refused(Reason.ENTRY_MISSING, id)
-    version, kind, location, snapshots, history = row
+    version, kind, location, snapshots, history, is_stale = row
     if version != expected_version:
         return _refused(Reason.ENTRY_CHANGED, f"expected version {expected_version}, found {version}")
-    return _Standing(version, Kind(kind), location, {Stream.SNAPSHOTS: snapshots, Stream.HISTORY: history})
+    positions = {Stream.SNAPSHOTS: snapshots, Stream.HISTORY: history}
+    return _Standing(version, Kind(kind), location, positions, bool(is_stale))
 
 
 _SWAP = """
@@ -142,8 +147,11 @@ WHERE id = ? AND version = ?
 """
 
 _CHECKPOINT_HEAD = """
-UPDATE entries SET checkpoint_location = metadata_location, checkpoint_version = version WHERE id = ?
+UPDATE entries SET checkpoint_location = metadata_location, checkpoint_version = version, is_stale = 0
+WHERE id = ?
 """
+
+_BECOME_STALE = "UPDATE entries SET is_stale = 1 WHERE id = ?"
 
 _MOVE = "UPDATE entries SET location = ? WHERE id = ?"
 
@@ -170,6 +178,8 @@ def _swap_entry(db: sqlite3.Connection, swap: SwapEntry) -> Refused | None:
     invariant(swapped == 1, "a row whose version was just read under the write lock is swapped")
     if swap.checkpointed:
         db.execute(_CHECKPOINT_HEAD, (swap.id,))
+    elif not standing.is_stale:
+        db.execute(_BECOME_STALE, (swap.id,))
     return None
 
 
@@ -206,8 +216,9 @@ def _find_duplicate_tag(
 
 _CREATE_ENTRY = """
 INSERT INTO entries (id, namespace, name, kind, uuid, version, epoch, location, metadata_location,
-    checkpoint_location, checkpoint_version, next_snapshot_position, next_history_position, envelope)
-VALUES (?, ?, ?, ?, ?, 1, 0, ?, ?, ?, ?, ?, ?, ?)
+    checkpoint_location, checkpoint_version, next_snapshot_position, next_history_position, is_stale,
+    envelope)
+VALUES (?, ?, ?, ?, ?, 1, 0, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -221,8 +232,8 @@ def _create_entry(db: sqlite3.Connection, create: CreateEntry) -> Refused | None
     positions = {stream: position_after(items, least=0) for stream, items in logs.items()}
     checkpoint = (create.metadata_location, 1) if create.checkpointed else (None, None)
     named = (create.id, path, create.name, create.kind.value, create.uuid)
-    head = (create.location, create.metadata_location, *checkpoint, *_both(positions), create.envelope)
-    db.execute(_CREATE_ENTRY, (*named, *head))
+    places = (create.location, create.metadata_location, *checkpoint, *_both(positions))
+    db.execute(_CREATE_ENTRY, (*named, *places, not create.checkpointed, create.envelope))
     for stream, items in logs.items():
         _add_items(db, create.id, stream, items)
     return None
@@ -341,3 +352,44 @@ def _drop_namespace(db: sqlite3.Connection, drop: DropNamespace) -> Refused | No
     db.execute(_RAISE_NAMESPACE_VERSION, (row[0] + 1,))
     db.execute(_DROP_NAMESPACE, (path,))
     return None
+
+
+# --- writes outside the log of commits -------------------------------------------------------------------
+
+_EXPIRE_KEYS = """
+DELETE FROM keys WHERE (principal, key) IN
+    (SELECT principal, key FROM keys WHERE created_at_ms < ? ORDER BY created_at_ms LIMIT ?)
+"""
+
+
+def expire_keys(db: sqlite3.Connection, before_ms: int, limit: int) -> int:
+    """Forget keys older than this; returns how many."""
+    return db.execute(_EXPIRE_KEYS, (before_ms, limit)).rowcount
+
+
+_PUT_PRINCIPAL = """
+INSERT INTO principals (client_id, secret_hash, role, created_at_ms) VALUES (?, ?, ?, ?)
+ON CONFLICT (client_id) DO UPDATE SET
+    secret_hash = excluded.secret_hash, role = excluded.role, created_at_ms = excluded.created_at_ms
+"""
+
+
+def put_principal(db: sqlite3.Connection, principal: Principal) -> None:
+    """Create or replace a principal."""
+    db.execute(_PUT_PRINCIPAL, principal_row(principal))
+
+
+_DROP_PRINCIPAL = "DELETE FROM principals WHERE client_id = ?"
+
+
+def drop_principal(db: sqlite3.Connection, client_id: str) -> bool:
+    """False when there was none."""
+    return db.execute(_DROP_PRINCIPAL, (client_id,)).rowcount == 1
+
+
+_CREATE_SECRET = "INSERT INTO secrets (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+
+
+def create_secret(db: sqlite3.Connection, name: str, value: bytes) -> None:
+    """Store a secret unless there is one."""
+    db.execute(_CREATE_SECRET, (name, value))

@@ -18,7 +18,8 @@ CREATE TABLE counters (
 
 INSERT INTO counters VALUES ('namespace-version', 1);
 
--- The envelope is last: a scan of headers does not read its overflow pages.
+-- The envelope is last: a scan of headers does not read its overflow pages. `is_stale` says that the checkpoint is
+-- behind the version. It could be computed, but then every swap would rewrite its index.
 CREATE TABLE entries (
     id TEXT PRIMARY KEY NOT NULL,
     namespace TEXT NOT NULL REFERENCES namespaces (path),
@@ -33,6 +34,7 @@ CREATE TABLE entries (
     checkpoint_version INTEGER,
     next_snapshot_position INTEGER NOT NULL,
     next_history_position INTEGER NOT NULL,
+    is_stale INTEGER NOT NULL,
     envelope BLOB NOT NULL
 );
 
@@ -40,9 +42,10 @@ CREATE UNIQUE INDEX entries_name ON entries (namespace, name);
 
 CREATE INDEX entries_location ON entries (location) WHERE kind = 'table';
 
-CREATE INDEX entries_stale ON entries (id)
-WHERE kind = 'table' AND (checkpoint_version IS NULL OR checkpoint_version < version);
+CREATE INDEX entries_stale ON entries (id) WHERE kind = 'table' AND is_stale = 1;
 
+-- Rows in order of arrival, so that an item lands on the last page. Clustered by its key it would split pages in
+-- the middle of the tree, and a swap wrote twice as many of them.
 CREATE TABLE entry_log (
     entry_id TEXT NOT NULL REFERENCES entries (id) ON DELETE CASCADE,
     stream INTEGER NOT NULL,
@@ -51,7 +54,7 @@ CREATE TABLE entry_log (
     tag INTEGER,
     body BLOB NOT NULL,
     PRIMARY KEY (entry_id, stream, position)
-) WITHOUT ROWID;
+);
 
 CREATE INDEX entry_log_tag ON entry_log (entry_id, stream, tag) WHERE tag IS NOT NULL;
 

@@ -1,0 +1,1 @@
+"""Other engines against a real service process."""

@@ -1,0 +1,1 @@
+"""What ./dev runs besides the package itself."""

@@ -1,0 +1,219 @@
+"""Idempotency-Key: the first verdict again, whatever happened since."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.errors import CommitUnknown, StorageFailed
+from headgate.service.exchange import Body, Reply, Request, Route, RouteTable, json_reply
+from headgate.service.idempotency import key_operations, raise_if_key_taken
+from headgate.service.roles import Role
+from headgate.service.routes import all_routes
+from headgate.service.services import Services
+from headgate.store.base import CreateNamespace, Refused
+from tests.service.app_client import AppClient, app_client, bearer
+
+KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
+OTHER_KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c073990"
+A = {"namespace": ["a"], "properties": {"k": "v"}}
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[AppClient]:
+    with app_client(tmp_path) as made:
+        yield made
+
+
+def with_key(key: str = KEY) -> dict[str, str]:
+    return {"Idempotency-Key": key}
+
+
+def test_a_repeated_success_is_the_first_answer_again(client: AppClient) -> None:
+    first = client.post("/v1/namespaces", A, headers=with_key())
+    client.delete("/v1/namespaces/a")
+    again = client.post("/v1/namespaces", A, headers=with_key())
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert client.get("/v1/namespaces/a").status_code == 404
+
+
+def test_a_repeated_drop_is_no_content_again(client: AppClient) -> None:
+    client.post("/v1/namespaces", A)
+    for _ in range(2):
+        assert client.delete("/v1/namespaces/a", headers=with_key()).status_code == 204
+
+
+def test_a_repeated_refusal_is_the_first_refusal_again(client: AppClient) -> None:
+    first = client.delete("/v1/namespaces/a", headers=with_key())
+    client.post("/v1/namespaces", A)
+    again = client.delete("/v1/namespaces/a", headers=with_key())
+    assert (first.status_code, first.content) == (again.status_code, again.content)
+    assert client.get("/v1/namespaces/a").status_code == 200
+
+
+def test_a_repeated_property_update_changes_nothing_more(client: AppClient) -> None:
+    client.post("/v1/namespaces", A)
+    change = {"removals": ["k"]}
+    answers = [
+        client.post("/v1/namespaces/a/properties", change, headers=with_key()).json() for _ in range(2)
+    ]
+    assert answers == [{"updated": [], "removed": ["k"], "missing": []}] * 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/v1/namespaces", {"namespace": ["b"]}),
+        ("POST", "/v1/namespaces?x=1", A),
+        ("POST", "/v1/namespaces/a/properties", A),
+        ("DELETE", "/v1/namespaces/a", None),
+    ],
+)
+def test_a_key_used_for_other_work_is_refused(
+    client: AppClient, method: str, path: str, body: object
+) -> None:
+    client.post("/v1/namespaces", A, headers=with_key())
+    answer = client.request(method, path, body, headers=with_key())
+    assert answer.status_code == 400
+    assert answer.json()["error"]["headgate"]["field"] == "Idempotency-Key"
+    assert client.get("/v1/namespaces/a").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "x", "017f22e279b07cc398c4dc0c0c07398f", "017f22e2-79b0-4cc3-98c4-dc0c0c07398f", KEY + "0",
+     "{017f22e2-79b0-7cc3-98c4-dc0c0c07398f}", "017f22e2-79b0-7cc3-c8c4-dc0c0c07398f"],
+)  # fmt: skip
+def test_a_key_that_is_no_uuid7_is_refused_before_anything(client: AppClient, key: str) -> None:
+    answer = client.post("/v1/namespaces", A, headers=with_key(key))
+    assert answer.status_code == 400
+    assert "Idempotency-Key" in answer.json()["error"]["message"]
+    assert client.get("/v1/namespaces/a").status_code == 404
+
+
+def test_a_key_is_the_same_in_upper_case(client: AppClient) -> None:
+    client.post("/v1/namespaces", A, headers=with_key())
+    assert client.post("/v1/namespaces", A, headers=with_key(KEY.upper())).status_code == 200
+
+
+def test_reads_do_not_look_at_the_header(client: AppClient) -> None:
+    assert client.get("/v1/namespaces", headers=with_key("x")).status_code == 200
+
+
+def test_one_key_sent_many_times_at_once_works_once(client: AppClient) -> None:
+    answers: list[tuple[int, bytes]] = []
+
+    def send() -> None:
+        answer = client.post("/v1/namespaces", A, headers=with_key())
+        answers.append((answer.status_code, answer.content))
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(answers)) == 1
+    assert answers[0][0] == 200
+    assert len(client.services.store.read_events(after=0, limit=10)) == 1
+
+
+def test_a_loser_of_the_race_gets_the_winners_answer(tmp_path: Path) -> None:
+    """Deterministic: the handler lets another request with its key win before its own write."""
+
+    def create(services: Services, request: Request) -> Reply:
+        def write(name: str, body: int) -> Refused | None:
+            stored = key_operations(services, request.caller, {"kind": "json", "body": body})
+            return services.store.write((CreateNamespace((name,), {}), *stored))
+
+        assert write("won", 1) is None
+        refused = write("ours", 2)
+        assert refused is not None
+        raise_if_key_taken(refused)
+        raise AssertionError("the key was taken")
+
+    table = RouteTable((Route("POST", "/race", create, Role.ADMIN, Body.JSON, takes_key=True),))
+    with app_client(tmp_path, table=table) as client:
+        assert client.post("/race", {}, headers=with_key()).json() == 1
+        assert client.services.store.load_namespace(("ours",)) is None
+
+
+@pytest.mark.parametrize("error", [StorageFailed("x"), CommitUnknown("x"), ValueError("x")])
+def test_a_failure_of_ours_is_never_stored(tmp_path: Path, error: Exception) -> None:
+    faults = [error]
+
+    def work(services: Services, request: Request) -> Reply:
+        if faults:
+            raise faults.pop()
+        return json_reply("done")
+
+    table = RouteTable((Route("POST", "/work", work, Role.ADMIN, Body.JSON, takes_key=True),))
+    with app_client(tmp_path, table=table) as client:
+        assert client.post("/work", {}, headers=with_key()).status_code >= 500
+        assert client.post("/work", {}, headers=with_key()).json() == "done"
+
+
+def test_a_replayer_rebuilds_an_answer_from_what_was_stored(tmp_path: Path) -> None:
+    def work(services: Services, request: Request) -> Reply:
+        stored = {"kind": "thing", "id": "7"}
+        services.store.write((CreateNamespace(("a",), {}), *key_operations(services, request.caller, stored)))
+        return json_reply({"id": "7", "fresh": True})
+
+    def replay(services: Services, request: Request, stored: object) -> Reply:
+        return json_reply(stored)
+
+    route = Route("POST", "/work", work, Role.ADMIN, Body.JSON, takes_key=True)
+    with app_client(tmp_path, table=RouteTable((route,), {"thing": replay})) as client:
+        assert client.post("/work", {}, headers=with_key()).json()["fresh"] is True
+        assert client.post("/work", {}, headers=with_key()).json() == {
+            "kind": "thing",
+            "id": "7",
+            "role": "read",
+        }
+
+
+def test_a_key_belongs_to_its_principal(tmp_path: Path) -> None:
+    with app_client(tmp_path, auth="on") as client:
+        tokens = {name: client.token(name, client.add_principal(name, "admin")) for name in ("x", "y")}
+        first = client.post("/v1/namespaces", A, headers=with_key() | bearer(tokens["x"]))
+        other = client.post("/v1/namespaces", A, headers=with_key() | bearer(tokens["y"]))
+        assert (first.status_code, other.status_code) == (200, 409)
+
+
+def test_a_replay_is_authorised_again(tmp_path: Path) -> None:
+    with app_client(tmp_path, auth="on") as client:
+        token = client.token("x", client.add_principal("x", "admin"))
+        assert client.post("/v1/namespaces", A, headers=with_key() | bearer(token)).status_code == 200
+        client.add_principal("x", "read")
+        client.clock.pass_s(6)
+        assert client.post("/v1/namespaces", A, headers=with_key() | bearer(token)).status_code == 403
+
+
+def test_a_replay_needs_the_role_that_its_body_needed(tmp_path: Path) -> None:
+    def work(services: Services, request: Request) -> Reply:
+        stored = key_operations(services, request.caller, {"kind": "none"}, role=Role.MODIFY)
+        services.store.write((CreateNamespace(("a",), {}), *stored))
+        return json_reply(None)
+
+    table = RouteTable(
+        (*_token_routes(), Route("POST", "/work", work, Role.INSERT, Body.JSON, takes_key=True))
+    )
+    with app_client(tmp_path, table=table, auth="on") as client:
+        token = client.token("x", client.add_principal("x", "modify"))
+        assert client.post("/work", {}, headers=with_key() | bearer(token)).status_code == 200
+        client.add_principal("x", "insert")
+        client.clock.pass_s(6)
+        assert client.post("/work", {}, headers=with_key() | bearer(token)).status_code == 403
+
+
+def test_an_unauthorised_request_stores_nothing_under_its_key(tmp_path: Path) -> None:
+    with app_client(tmp_path, auth="on") as client:
+        token = client.token("x", client.add_principal("x", "read"))
+        assert client.post("/v1/namespaces", A, headers=with_key() | bearer(token)).status_code == 403
+        assert client.services.store.load_key("x", KEY) is None
+
+
+def _token_routes() -> tuple[Route, ...]:
+    return tuple(route for route in all_routes().routes if route.template == "/v1/oauth/tokens")

@@ -1,0 +1,55 @@
+"""A local Spark session with the Iceberg runtime jar, and the one way to point it at a catalog."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+
+
+def open_spark(app_name: str, *, jar: Path, folder: Path) -> SparkSession:
+    """A session on two cores that keeps everything it writes in `folder` and listens on loopback only."""
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet = folder / "log4j2.properties"
+    quiet.write_text(
+        "rootLogger.level = error\nrootLogger.appenderRef.stderr.ref = stderr\n"
+        "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
+        "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = %d %p %c{1}: %m%n%ex\n"
+    )
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.app.name": app_name,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        "spark.jars": str(jar),
+        "spark.local.dir": str(folder / "local"),
+        "spark.master": "local[2]",
+        "spark.pyspark.python": sys.executable,
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    return SparkSession.builder.config(map=settings).getOrCreate()
+
+
+def use_catalog(spark: SparkSession, name: str, uri: str, **properties: str) -> None:
+    """Register an Iceberg REST catalog under a name that this session has not used yet."""
+    set_catalog(spark, name, {"type": "rest", "uri": uri, **properties})
+
+
+def set_catalog(spark: SparkSession, name: str, properties: dict[str, str]) -> None:
+    """Register an Iceberg catalog of any type."""
+    key = f"spark.sql.catalog.{name}"
+    if spark.conf.get(key, None) is not None:
+        # Spark opens a catalog once per session and keeps it: new settings would be ignored in silence.
+        raise ValueError(f"catalog {name} is already registered; take another name or spark.newSession()")
+    for option, value in properties.items():
+        spark.conf.set(f"{key}.{option}", value)
+    spark.conf.set(key, _ICEBERG)
