@@ -8,7 +8,9 @@
     ├── AlreadyExists          the name is taken
     ├── NotEmpty               a namespace that still holds something
     ├── CommitRefused          the commit did not happen, and that is certain
-    │   └── RequirementFailed  an assertion of the request does not hold at the head
+    │   ├── RequirementFailed  an assertion of the request does not hold at the head
+    │   ├── ConflictFound      the window changed what this commit read or removed
+    │   └── Diverged           the base is no longer in the history of the branch
     ├── CommitUnknown          the swap was sent and nobody knows; look for the key
     ├── Unauthenticated        no token, or a bad one
     ├── Forbidden              the token's role does not allow it
@@ -105,6 +107,24 @@ class RequirementFailed(CommitRefused):
     """An assertion of the request does not hold at the head."""
 
     code = "requirement-failed"
+
+
+class ConflictFound(CommitRefused):
+    """The window changed what this commit read or removed. Read again, then redo the work.
+
+    Evidence: `rule`, `theirs` (the other commit: snapshot-id, operation, timestamp-ms and who), `files` (the first
+    ones) and their `count`, `filter`, and what to do `next`.
+    """
+
+    code = "conflict-found"
+    retry = Retry.NEVER
+
+
+class Diverged(CommitRefused):
+    """The base is no longer in the history of the branch, or the window has a gap: nothing can be judged."""
+
+    code = "diverged"
+    retry = Retry.NEVER
 
 
 class CommitUnknown(HeadgateError):

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from tools.service_process import HOST, find_free_port
 
 from headgate.cli.main import main
 from headgate.cli.options import add_settings, read_settings
@@ -35,7 +36,6 @@ from headgate.service.services import build_services
 from headgate.store.base import Operation, Refused, Store
 from headgate.store.postgres import PostgresStore
 from headgate.store.sqlite import SqliteStore
-from tools.service_process import HOST, find_free_port
 
 _READY_WAIT_S = 30.0
 _POLL_S = 0.02
@@ -160,7 +160,9 @@ def _run_crashing(options: Sequence[str], log: str, crash: Crash) -> None:
     with open_socket(settings) as listener:
         files, _ = open_files(settings.warehouse_location)
         trapped: Any = TrappedFiles(files, trap)
-        services = build_services(settings, store=open_trapped_store(settings.database_url, trap), files=trapped)
+        services = build_services(
+            settings, store=open_trapped_store(settings.database_url, trap), files=trapped
+        )
         services.housekeeper.start()
         serve(build_app(services, settings, all_routes()), settings, listener)
 
@@ -201,7 +203,9 @@ class Child:
         self.process.join(20)
         if self.process.exitcode != -signal.SIGKILL:
             self.kill()
-            raise AssertionError(f"no crash; exit code {self.process.exitcode}\n{self.log.read_text()[-4000:]}")
+            raise AssertionError(
+                f"no crash; exit code {self.process.exitcode}\n{self.log.read_text()[-4000:]}"
+            )
 
 
 class Cradle:

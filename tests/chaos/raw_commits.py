@@ -76,7 +76,9 @@ def build_transaction(commits: Iterable[RawCommit]) -> Call:
 
 def find_head(metadata: dict[str, Any]) -> dict[str, Any] | None:
     """The current snapshot."""
-    found = [s for s in metadata.get("snapshots", ()) if s["snapshot-id"] == metadata.get("current-snapshot-id")]
+    found = [
+        s for s in metadata.get("snapshots", ()) if s["snapshot-id"] == metadata.get("current-snapshot-id")
+    ]
     return found[0] if found else None
 
 

@@ -24,6 +24,13 @@ class LostAnswerError(Exception):
     """The connection was refused, or ended before the whole answer was read."""
 
 
+def new_key() -> str:
+    """A UUIDv7."""
+    random = secrets.token_hex(10)
+    text = f"{time.time_ns() // 1_000_000:012x}7{random[:3]}{secrets.choice('89ab')}{random[3:18]}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
 @dataclass(frozen=True)
 class Answer:
     """Status and JSON."""
@@ -44,13 +51,7 @@ class Call:
     method: str
     path: str
     body: Any = None
-    key: str = field(default_factory=lambda: new_key())
-
-
-def new_key() -> str:
-    """A UUIDv7."""
-    text = f"{time.time_ns() // 1_000_000:012x}7{secrets.token_hex(2)[1:]}{secrets.choice('89ab')}{secrets.token_hex(8)[1:]}"
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+    key: str = field(default_factory=new_key)
 
 
 def send(port: int, method: str, path: str, body: Any = None, *, key: str | None = None) -> Answer:

@@ -71,7 +71,9 @@ def _read_request(client: socket.socket) -> bytes:
     while b"\r\n\r\n" not in data:
         data += _receive(client)
     head, _, body = data.partition(b"\r\n\r\n")
-    lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+    lengths = [
+        line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")
+    ]
     missing = (int(lengths[0]) if lengths else 0) - len(body)
     while missing > 0:
         more = _receive(client)

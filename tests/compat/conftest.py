@@ -10,8 +10,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 from tools.service_process import Service, running_service
 
-from tests.compat.lake import CATALOG, Lake, audit_namespace, catalog_of
-from tests.spark_session import use_catalog
+from tests.compat.lake import Lake, audit_namespace, catalog_of, session_at
 
 
 @pytest.fixture(scope="session")
@@ -40,9 +39,7 @@ def catalog(service: Service) -> RestCatalog:
 @pytest.fixture(scope="session")
 def spark_lake(spark: SparkSession, service: Service) -> SparkSession:
     """A Spark session that knows the service; one, because a catalog that is open answers faster."""
-    session = spark.newSession()
-    use_catalog(session, CATALOG, service.uri, **{"cache-enabled": "false"})
-    return session
+    return session_at(spark, service.uri)
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])

@@ -37,13 +37,14 @@ def test_namespaces_nest_and_carry_properties(lake_v2: Lake) -> None:
 def test_a_renamed_table_keeps_its_rows_and_history(lake: Lake) -> None:
     table, other = lake.create("t", "id BIGINT"), lake.name("other")
     lake.sql(f"INSERT INTO {table} VALUES (1)")
-    lake.sql(f"ALTER TABLE {table} RENAME TO {other}", f"INSERT INTO {other} VALUES (2)")
+    # Spark takes the new name as one in the table's catalog: with the catalog in it, it is a namespace too many.
+    lake.sql(f"ALTER TABLE {table} RENAME TO {lake.namespace}.other", f"INSERT INTO {other} VALUES (2)")
     assert lake.rows(other) == [(1,), (2,)]
     assert not lake.session.catalog.tableExists(table)
     assert lake.rows(f"SHOW TABLES IN {CATALOG}.{lake.namespace}") == [(lake.namespace, "other", False)]
     lake.create("t", "id BIGINT")
     with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
-        lake.sql(f"ALTER TABLE {other} RENAME TO {table}")
+        lake.sql(f"ALTER TABLE {other} RENAME TO {lake.namespace}.t")
 
 
 def test_a_dropped_table_leaves_its_files_and_can_be_registered(lake: Lake) -> None:
@@ -73,13 +74,13 @@ def test_a_purged_table_leaves_no_file(lake: Lake) -> None:
     assert not lake.session.catalog.tableExists(table)
 
 
-def test_a_table_made_again_starts_empty(lake: Lake) -> None:
-    table = lake.create("t", "id BIGINT")
-    lake.sql(f"INSERT INTO {table} VALUES (1)", f"DROP TABLE {table}")
-    lake.create("t", "name STRING")
-    assert lake.rows(table) == []
-    lake.sql(f"INSERT INTO {table} VALUES ('new')")
-    assert lake.rows(table) == [("new",)]
+def test_a_table_made_again_starts_empty(lake_v2: Lake) -> None:
+    table = lake_v2.create("t", "id BIGINT")
+    lake_v2.sql(f"INSERT INTO {table} VALUES (1)", f"DROP TABLE {table}")
+    lake_v2.create("t", "name STRING")
+    assert lake_v2.rows(table) == []
+    lake_v2.sql(f"INSERT INTO {table} VALUES ('new')")
+    assert lake_v2.rows(table) == [("new",)]
 
 
 def test_a_view_shows_the_tables_rows_and_can_be_replaced(lake_v2: Lake) -> None:
@@ -113,16 +114,18 @@ def test_a_view_shows_the_tables_rows_and_can_be_replaced(lake_v2: Lake) -> None
 
 def test_a_view_and_a_table_cannot_share_a_name(lake_v2: Lake) -> None:
     table = lake_v2.create("t", "id BIGINT")
-    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS|already exists"):
+    with pytest.raises(AnalysisException, match=r"ALREADY_EXISTS|already exists"):
         lake_v2.sql(f"CREATE VIEW {table} AS SELECT 1 AS n")
     lake_v2.sql(f"CREATE VIEW {lake_v2.name('v')} AS SELECT 1 AS n")
-    with pytest.raises(AnalysisException, match="already exists|ALREADY_EXISTS"):
+    with pytest.raises(AnalysisException, match=r"ALREADY_EXISTS|already exists"):
         lake_v2.create("v", "id BIGINT")
 
 
-def test_a_table_with_odd_names_is_found_again(lake: Lake) -> None:
-    table = f"{CATALOG}.{lake.namespace}.`a b%2F+ü`"
-    lake.sql(f"CREATE TABLE {table} (`x y` BIGINT, `ü/1` STRING) USING iceberg {lake.properties()}")
-    lake.sql(f"INSERT INTO {table} VALUES (1, 'a')")
-    assert lake.rows(f"SELECT `x y`, `ü/1` FROM {table}") == [(1, "a")]
-    assert lake.rows(f"SHOW TABLES IN {CATALOG}.{lake.namespace}") == [(lake.namespace, "a b%2F+ü", False)]
+def test_a_table_with_odd_names_is_found_again(lake_v2: Lake) -> None:
+    table = f"{CATALOG}.{lake_v2.namespace}.`a b+ü&=`"
+    lake_v2.sql(f"CREATE TABLE {table} (`x y` BIGINT, `ü/1` STRING) USING iceberg {lake_v2.properties()}")
+    lake_v2.sql(f"INSERT INTO {table} VALUES (1, 'a')")
+    assert lake_v2.rows(f"SELECT `x y`, `ü/1` FROM {table}") == [(1, "a")]
+    assert lake_v2.rows(f"SHOW TABLES IN {CATALOG}.{lake_v2.namespace}") == [
+        (lake_v2.namespace, "a b+ü&=", False)
+    ]

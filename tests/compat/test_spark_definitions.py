@@ -97,7 +97,8 @@ def test_a_replaced_table_has_the_new_rows_and_keeps_its_history(lake: Lake) -> 
 
 def test_a_schema_evolves_without_touching_old_rows(lake: Lake) -> None:
     table = lake.create(
-        "t", "id INT, price DECIMAL(6, 2), ratio FLOAT, gone STRING, at STRUCT<x: INT, y: INT>, tags ARRAY<INT>"
+        "t",
+        "id INT, price DECIMAL(6, 2), ratio FLOAT, gone STRING, at STRUCT<x: INT, y: INT>, tags ARRAY<INT>",
     )
     lake.sql(f"INSERT INTO {table} VALUES (1, 2.50, 0.5, 'old', named_struct('x', 1, 'y', 2), array(1))")
     lake.sql(
@@ -164,34 +165,42 @@ def test_partitioning_evolves_and_every_row_stays_readable(lake: Lake) -> None:
     assert lake.rows(f"SELECT id FROM {table}") == [(1,), (3,), (4,), (6,)]
 
 
-def test_a_write_order_sorts_the_rows_of_a_file(lake: Lake) -> None:
-    table = lake.create("t", "id BIGINT, kind STRING", properties={"write.distribution-mode": "none"})
-    lake.sql(f"ALTER TABLE {table} WRITE ORDERED BY kind DESC NULLS LAST, bucket(8, id)")
-    lake.sql(f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES (1, 'a'), (2, 'c'), (3, 'b') AS v")
-    assert [row.kind for row in lake.session.table(table).collect()] == ["c", "b", "a"]
-    assert lake.rows(f"SELECT DISTINCT sort_order_id FROM {table}.files") == [(1,)]
-    lake.sql(f"ALTER TABLE {table} WRITE UNORDERED", f"INSERT INTO {table} VALUES (4, 'd')")
-    assert lake.rows(f"SELECT sort_order_id FROM {table}.files") == [(0,), (1,)]
+def test_a_write_order_sorts_the_rows_of_a_file(lake_v2: Lake) -> None:
+    table = lake_v2.create("t", "id BIGINT, kind STRING", properties={"write.distribution-mode": "none"})
+    lake_v2.sql(f"ALTER TABLE {table} WRITE ORDERED BY kind DESC NULLS LAST, bucket(8, id)")
+    lake_v2.sql(
+        f"INSERT INTO {table} SELECT /*+ COALESCE(1) */ * FROM VALUES (1, 'a'), (2, 'c'), (3, 'b') AS v"
+    )
+    assert [row.kind for row in lake_v2.session.table(table).collect()] == ["c", "b", "a"]
+    assert lake_v2.rows(f"SELECT DISTINCT sort_order_id FROM {table}.files") == [(1,)]
+    lake_v2.sql(f"ALTER TABLE {table} WRITE UNORDERED", f"INSERT INTO {table} VALUES (4, 'd')")
+    assert lake_v2.rows(f"SELECT sort_order_id FROM {table}.files") == [(0,), (1,)]
 
 
-def test_properties_are_set_and_removed(lake: Lake) -> None:
-    table = lake.create("t", "id BIGINT", properties={"owner-team": "red"})
-    lake.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('owner-team' = 'blue', 'write.format.default' = 'orc')")
-    lake.sql(f"INSERT INTO {table} VALUES (1)", f"ALTER TABLE {table} UNSET TBLPROPERTIES ('owner-team')")
-    properties = dict(lake.rows(f"SHOW TBLPROPERTIES {table}"))
+def test_properties_are_set_and_removed(lake_v2: Lake) -> None:
+    table = lake_v2.create("t", "id BIGINT", properties={"owner-team": "red"})
+    lake_v2.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('owner-team' = 'blue', 'write.format.default' = 'orc')"
+    )
+    lake_v2.sql(f"INSERT INTO {table} VALUES (1)", f"ALTER TABLE {table} UNSET TBLPROPERTIES ('owner-team')")
+    properties = dict(lake_v2.rows(f"SHOW TBLPROPERTIES {table}"))
     assert "owner-team" not in properties
-    assert properties["format-version"] == str(lake.version)
-    assert lake.one(f"SELECT file_format FROM {table}.files") == "ORC"
-    lake.sql(f"COMMENT ON TABLE {table} IS 'for tests'")
-    assert ("Comment", "for tests", "") in lake.rows(f"DESCRIBE TABLE EXTENDED {table}")
+    assert properties["format-version"] == str(lake_v2.version)
+    assert lake_v2.one(f"SELECT file_format FROM {table}.files") == "ORC"
+    lake_v2.sql(f"COMMENT ON TABLE {table} IS 'for tests'")
+    assert ("Comment", "for tests", "") in lake_v2.rows(f"DESCRIBE TABLE EXTENDED {table}")
 
 
 def test_a_table_is_lifted_from_version_1_to_3_with_its_rows(lake_v2: Lake) -> None:
     lake = lake_v2
     table = lake.create("t", "id BIGINT", properties={"format-version": "1"})
     lake.sql(f"INSERT INTO {table} VALUES (1)", f"INSERT INTO {table} VALUES (2)")
-    lake.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '2')", f"DELETE FROM {table} WHERE id = 1")
-    lake.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')", f"INSERT INTO {table} VALUES (3)")
+    lake.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '2')", f"DELETE FROM {table} WHERE id = 1"
+    )
+    lake.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')", f"INSERT INTO {table} VALUES (3)"
+    )
     assert lake.rows(table) == [(2,), (3,)]
     with pytest.raises(Exception, match="downgrade"):
         lake.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '2')")

@@ -231,23 +231,28 @@ def test_version_2_counts_no_row_ids() -> None:
     ("clock_s", "good"),
     [(-90, False), (-61, False), (-60, True), (0, True), (60, True), (61, False), (90, False)],
 )
-def test_a_writers_clock_may_differ_by_a_minute(clock_s: int, good: bool) -> None:
-    head, now_ms = table(at_ms=T0), T0
-    updates = append(1, timestamp_ms=T0 + clock_s * 1000)
+def test_a_writers_clock_may_be_a_minute_behind_or_ahead(clock_s: int, good: bool) -> None:
+    head = commit(table(at_ms=T0), *append(1, timestamp_ms=T0), now_ms=T0)
+    updates = append(2, timestamp_ms=T0 + clock_s * 1000)
     if good:
-        made = commit(head, *updates, now_ms=now_ms)
-        assert made.envelope.last_updated_ms == max(now_ms, T0 + clock_s * 1000)
+        made = commit(head, *updates, now_ms=T0)
+        assert made.envelope.last_updated_ms == max(T0, T0 + clock_s * 1000)
     else:
-        error = bad(head, *updates, now_ms=now_ms)
-        assert error.field == "updates.snapshot.timestamp-ms"
+        assert bad(head, *updates, now_ms=T0).field == "updates.snapshot.timestamp-ms"
 
 
 def test_a_refused_clock_is_named_with_the_times_it_was_compared_to() -> None:
-    behind = bad(table(at_ms=T0), *append(1, timestamp_ms=T0 - 90_000), now_ms=T0)
-    assert behind.message == f"Invalid snapshot timestamp {T0 - 90_000}: before last updated timestamp {T0}"
-    ahead = bad(table(at_ms=T0), *append(1, timestamp_ms=T0 + 90_000), now_ms=T0)
-    assert str(T0) in ahead.message
-    assert "ahead of the service's clock" in ahead.message
+    head = commit(table(at_ms=T0), *append(1, timestamp_ms=T0), now_ms=T0)
+    behind = bad(head, *append(2, timestamp_ms=T0 - 90_000), now_ms=T0)
+    assert behind.message == f"Invalid snapshot timestamp {T0 - 90_000}: before the last snapshot's {T0}"
+    ahead = bad(head, *append(2, timestamp_ms=T0 + 90_000), now_ms=T0)
+    assert ahead.message.endswith(f"more than a minute ahead of the service's clock {T0}")
+
+
+def test_a_writer_behind_the_services_clock_may_commit_after_a_property_was_set() -> None:
+    head = commit(table(at_ms=T0), *append(1, timestamp_ms=T0 - 90_000), now_ms=T0)
+    head = commit(head, EARLY, now_ms=T0 + 1)
+    assert history(commit(head, *append(2, timestamp_ms=T0 - 89_000), now_ms=T0 + 2)) == [1, 2]
 
 
 def test_the_services_own_clock_may_jump_back_without_stopping_commits() -> None:

@@ -35,8 +35,10 @@ from headgate.format.table_metadata import (
     decode_envelope,
     decode_metadata,
     encode_envelope,
+    encode_file,
     encode_parts,
     inflate,
+    is_gzipped,
 )
 from tests.core.builders import (
     COLUMNS,
@@ -167,6 +169,15 @@ def test_the_parts_share_the_bytes_of_the_log() -> None:
     made = table(snapshots=70)
     block = made.snapshots.parts()[0]
     assert any(piece is block for piece in encode_parts(made))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "GZIP", "zstd"])
+def test_a_file_is_gzipped_if_the_table_asks_for_it(codec: str) -> None:
+    made = table(snapshots=70, properties={"write.metadata.compression-codec": codec})
+    data = b"".join(encode_file(made))
+    assert data.startswith(b"\x1f\x8b") is (codec.lower() == "gzip") is is_gzipped(made.envelope.properties)
+    assert read(data) == made
+    assert not is_gzipped({})
 
 
 def test_only_snapshots_that_refs_need_are_written_when_asked() -> None:

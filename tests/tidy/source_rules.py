@@ -20,6 +20,9 @@ _STATUS_ROOM = PurePosixPath("src/headgate/service/http_errors.py")
 
 # Tests that wait for real time, each with the reason why nothing else would do.
 SLEEPS_ALLOWED: dict[str, str] = {
+    "tests/chaos/rest.py": "a client that lost its answer backs off before it asks again, as real ones do",
+    "tests/chaos/crashing_service.py": "another process is asked until it answers",
+    "tests/chaos/test_kill_points.py": "another process writes a file behind its answer, and says nowhere when",
     "tests/s3_server.py": "a foreign server says nowhere when it listens, so it is asked until it answers",
 }
 

@@ -23,6 +23,7 @@ from headgate.core.table import (
     TableMetadata,
     append_history,
     append_snapshot,
+    find_last_entry,
 )
 from headgate.core.updates import (
     AddEncryptionKey,
@@ -213,17 +214,20 @@ def _check_snapshot(draft: Draft, snapshot: Snapshot) -> None:
             f"Snapshot {snapshot.snapshot_id} names an unknown schema: {snapshot.schema_id}",
             field="updates.snapshot.schema-id",
         )
-    if snapshot.timestamp_ms > max(draft.now_ms + _CLOCK_SKEW_MAX_MS, envelope.last_updated_ms + 1):
-        # It would lock out every writer whose clock is right until the time it claims.
+    # A writer whose clock runs ahead would lock out the others until theirs caught up. The service's own clock
+    # may have jumped back, so what the table has seen counts too.
+    now_ms = max(draft.now_ms, envelope.last_updated_ms)
+    if snapshot.timestamp_ms > now_ms + _CLOCK_SKEW_MAX_MS:
         raise BadInput(
             f"Invalid snapshot timestamp {snapshot.timestamp_ms}: "
-            f"more than a minute ahead of the service's clock {draft.now_ms}",
+            f"more than a minute ahead of the service's clock {now_ms}",
             field="updates.snapshot.timestamp-ms",
         )
-    if snapshot.timestamp_ms < max(0, envelope.last_updated_ms - _CLOCK_SKEW_MAX_MS):
+    latest = find_last_entry(draft.history)
+    if snapshot.timestamp_ms < max(0, 0 if latest is None else latest.timestamp_ms - _CLOCK_SKEW_MAX_MS):
         raise BadInput(
             f"Invalid snapshot timestamp {snapshot.timestamp_ms}: "
-            f"before last updated timestamp {envelope.last_updated_ms}",
+            f"before the last snapshot's {0 if latest is None else latest.timestamp_ms}",
             field="updates.snapshot.timestamp-ms",
         )
 

@@ -130,3 +130,17 @@ class ManifestEntry:
     def is_live(self) -> bool:
         """Whether the file belongs to the snapshot, rather than being recorded as removed."""
         return self.status is not EntryStatus.DELETED
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """An entry of a manifest to be written; a number left None is inherited by an ADDED file from the commit.
+
+    Other files keep the numbers they have; only a file sequence number that was never known stays None.
+    """
+
+    status: EntryStatus
+    file: ContentFile
+    snapshot_id: int
+    data_sequence_number: int | None
+    file_sequence_number: int | None

@@ -172,6 +172,12 @@ def append_history(log: EncodedLog, entry: HistoryEntry) -> EncodedLog:
     return log.append(_ENCODER.encode(entry))
 
 
+def find_last_entry(log: EncodedLog) -> HistoryEntry | None:
+    """The newest entry of a history."""
+    item = log.last()
+    return None if item is None else _HISTORY.decode(item.body)
+
+
 def manifest_list_tag(snapshot: Snapshot) -> int | None:
     """A 63-bit hash of the manifest list's path, or None when there is no manifest list."""
     if snapshot.manifest_list is None:

@@ -26,7 +26,7 @@ def check_updates(updates: Iterable[TableUpdate], policy: LocationPolicy) -> tup
             case SetProperties():
                 check_properties(update.updates, policy)
             case AddSnapshot():
-                manifest_lists.extend(_check_snapshot(update.snapshot, policy))
+                manifest_lists.extend(_check_snapshot(update.snapshot, policy, field="updates.snapshot"))
             case SetStatistics():
                 policy.allow_file(
                     update.statistics.statistics_path, field="updates.statistics.statistics-path"
@@ -47,7 +47,7 @@ def check_metadata(metadata: TableMetadata, policy: LocationPolicy) -> None:
     for entry in envelope.metadata_log:
         policy.allow_file(entry.metadata_file, field="metadata.metadata-log")
     for snapshot in metadata.iter_snapshots():
-        _check_snapshot(snapshot, policy)
+        _check_snapshot(snapshot, policy, field="metadata.snapshots")
     for path in statistics_paths(metadata):
         policy.allow_file(path, field="metadata.statistics")
 
@@ -60,9 +60,9 @@ def statistics_paths(metadata: TableMetadata) -> set[str]:
     }
 
 
-def _check_snapshot(snapshot: Snapshot, policy: LocationPolicy) -> list[str]:
+def _check_snapshot(snapshot: Snapshot, policy: LocationPolicy, *, field: str) -> list[str]:
     for manifest in snapshot.manifests or ():
-        policy.allow_file(manifest, field="updates.snapshot.manifests")
+        policy.allow_file(manifest, field=f"{field}.manifests")
     if snapshot.manifest_list is None:
         return []
-    return [policy.allow_file(snapshot.manifest_list, field="updates.snapshot.manifest-list")]
+    return [policy.allow_file(snapshot.manifest_list, field=f"{field}.manifest-list")]

@@ -94,14 +94,19 @@ def _v1_fields(metadata: TableMetadata) -> bytes:
 
 def decode_metadata(data: bytes, *, location: str, uuid: str) -> TableMetadata:
     """A whole metadata file. `uuid` serves v1 tables that never got one."""
-    raw = decode(inflate(data, location=location), max_depth=128)
-    if not isinstance(raw, dict):
-        raise BadInput(f"not table metadata: {location}", field="metadata-location")
+    text = inflate(data, location=location)
     try:
+        raw = decode(text, max_depth=128)
+        if not isinstance(raw, dict):
+            raise BadInput("it is not an object")
         return _convert(_normalise(raw, uuid))
+    except BadInput as error:
+        raise BadInput(
+            f"invalid table metadata: {location}: {error.message}", field="metadata-location"
+        ) from error
     except KeyError as error:
-        text = f"invalid table metadata: {location}: {error.args[0]} is missing"
-        raise BadInput(text, field="metadata-location") from error
+        fault = f"invalid table metadata: {location}: {error.args[0]} is missing"
+        raise BadInput(fault, field="metadata-location") from error
     except (msgspec.ValidationError, AttributeError, TypeError, ValueError) as error:
         raise BadInput(f"invalid table metadata: {location}: {error}", field="metadata-location") from error
 

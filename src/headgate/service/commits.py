@@ -5,6 +5,7 @@ Never decides anything about a commit itself; never deletes but when the flow sa
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Iterable, Sequence
@@ -35,7 +36,7 @@ from headgate.core.flow import (
     commit_flow,
 )
 from headgate.core.locations import canonical
-from headgate.core.table import MetadataLogEntry
+from headgate.core.table import Envelope, MetadataLogEntry
 from headgate.core.updates import AddSnapshot
 from headgate.errors import (
     AlreadyExists,
@@ -44,9 +45,14 @@ from headgate.errors import (
     CommitUnknown,
     HeadgateError,
     NotFound,
+    Overloaded,
+    StorageFailed,
 )
 from headgate.format.table_metadata import encode_envelope, encode_file
-from headgate.service.logs import log_commit
+from headgate.service.http_errors import is_failure
+from headgate.service.idempotency import KeyTaken
+from headgate.service.logs import log, log_commit
+from headgate.service.own_files import OwnFiles
 from headgate.service.placement import metadata_location
 from headgate.service.roles import Caller
 from headgate.service.services import Services
@@ -80,10 +86,18 @@ def run_commit(services: Services, work: Work) -> Committed:
         except StopIteration as stop:
             verdict = stop.value
             break
-        reply = driver.carry_out(effect)
+        try:
+            reply = driver.carry_out(effect)
+        except (StorageFailed, Overloaded) as error:
+            if not driver.is_in_doubt:
+                raise
+            # What fails now is certain to have done nothing; what was swapped before may have landed.
+            verdict = Unknown(CommitUnknown(f"the outcome of this commit is not known: {error.message}"))
+            break
     driver.log(verdict)
     if not isinstance(verdict, Committed):
         raise verdict.error
+    driver.ask_for_checkpoints(verdict)
     driver.clean_up(verdict)
     return verdict
 
@@ -97,6 +111,7 @@ class _Driver:
         self._written: dict[int, list[str]] = {}
         self._started = time.perf_counter()
         self._attempt = 0
+        self.is_in_doubt = False  # a swap was sent, and nobody knows whether it landed
 
     def carry_out(self, effect: Effect) -> Reply:
         match effect:
@@ -113,14 +128,25 @@ class _Driver:
 
     def _load(self, effect: Load) -> Loaded:
         self._attempt = effect.attempt
-        landed = False
-        if effect.attempt > 1:
-            record = self._services.store.load_key(self._work.caller.principal, self._work.key)
-            if record is not None and record.fingerprint != self._work.caller.fingerprint:
-                raise BadInput("the key was used for another request", field="Idempotency-Key")
-            landed = record is not None
         heads = self._services.heads.load(effect.targets)
+        # Heads first: a swap of ours that lands between the two looks has then stored the key we find. The other
+        # way round we would see the head it made without its key, and discard the files of a live commit.
+        landed = effect.attempt > 1 and self._find_landed()
+        if landed:
+            heads = self._services.heads.load(effect.targets)
         return Loaded(heads, landed, self._services.clock_ms())
+
+    def _find_landed(self) -> bool:
+        """Whether our key is stored by a commit; raises KeyTaken when it is stored by a refusal."""
+        work = self._work
+        record = self._services.store.load_key(work.caller.principal, work.key)
+        if record is None:
+            return False
+        if record.fingerprint != work.caller.fingerprint:
+            raise BadInput("the key was used for another request", field="Idempotency-Key")
+        if is_failure(record.status):  # the same request, sent twice at once: its twin has been refused
+            raise KeyTaken
+        return True
 
     def _swap(self, effect: Swap) -> Reply:
         services = self._services
@@ -135,6 +161,9 @@ class _Driver:
             with services.metrics.time_store("swap"):
                 refused = services.store.write(operations)
         except CommitUnknown:
+            self.is_in_doubt = True
+            for candidate in effect.candidates:  # it may have landed, and we may never hear of it
+                services.housekeeper.checkpoint_soon(candidate.target)
             return SwapUnknown()
         if refused is not None:
             return _refusal(refused, effect.candidates)
@@ -202,21 +231,21 @@ class _Driver:
             )
 
     def _remember(self, candidate: Candidate, head: Head) -> None:
-        heads = self._services.heads
-        epoch = 0
-        if candidate.base is not None:
-            epoch = heads.epoch_of(candidate.base.id)
-            logs = swap_logs(candidate)
-            if any(delta.removed for delta in logs.values()):
-                epoch += 1
-        heads.put(candidate.target, head, epoch=epoch)
-        if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
-            self._services.housekeeper.checkpoint_soon(candidate.target)
+        removes = any(delta.removed for delta in swap_logs(candidate).values())
+        self._services.heads.put_swapped(candidate.target, head, base=candidate.base, removes=removes)
 
     def _discard(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
             if written := self._written.pop(id(candidate), None):
                 self._services.files.delete(written)
+
+    def ask_for_checkpoints(self, verdict: Committed) -> None:
+        """Have the metadata files written that the swap left behind, whoever found that it landed."""
+        for commit, head in zip(self._work.commits, verdict.heads, strict=True):
+            if head is None:
+                continue
+            if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
+                self._services.housekeeper.checkpoint_soon(commit.target)
 
     def clean_up(self, verdict: Committed) -> None:
         """Delete metadata files that fell off the log, for tables that ask for it, after the commit."""
@@ -229,9 +258,13 @@ class _Driver:
                 e.metadata_file for e in base.metadata.envelope.metadata_log if e.metadata_file not in kept
             ]
             if gone:
-                self._services.files.delete(
-                    self._services.locations.allow_file(f, field="metadata-log") for f in gone
-                )
+                self._try_delete(gone, base.id, envelope)
+
+    def _try_delete(self, files: list[str], entry_id: str, envelope: Envelope) -> None:
+        try:
+            OwnFiles(self._services, envelope, entry_id=entry_id, exclusive=True).delete(files)
+        except HeadgateError as error:  # the commit has landed, and a file too many does no harm
+            log(logging.WARNING, "old metadata was not deleted", location=envelope.location, error=str(error))
 
     def log(self, verdict: Committed | Refused | Unknown) -> None:
         """One structured line and one count for every table of the commit."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headgate.core.encoded_log import EncodedLog
 from headgate.core.flow import Head, Target
@@ -15,7 +15,7 @@ from headgate.core.table import MetadataLogEntry, TableMetadata
 from headgate.format.table_metadata import decode_envelope
 from headgate.store.base import Entry, EntryId, Kind, Store, Stream
 
-Known = tuple[int, int, int]  # epoch and the next positions of the two logs
+Cached = tuple[Head, int]  # a head and its epoch
 
 
 class HeadCache:
@@ -25,7 +25,7 @@ class HeadCache:
         self._store = store
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
-        self._heads: OrderedDict[EntryId, tuple[Head, int]] = OrderedDict()  # head and its epoch
+        self._heads: OrderedDict[EntryId, Cached] = OrderedDict()
         self._ids: dict[Target, EntryId] = {}  # a hint only: the store decides what stands at a name
         self._bytes = 0
 
@@ -36,49 +36,63 @@ class HeadCache:
 
     def load(self, targets: Sequence[Target]) -> tuple[Head | None, ...]:
         """Heads as they are now, all at one point in time; None where no table stands."""
-        known: dict[EntryId, Known] = {}
+        # What the store leaves out is what we told it we hold: it is kept here, whatever the cache does meanwhile.
+        held: dict[EntryId, Cached] = {}
         with self._lock:
             for target in targets:
                 id_ = self._ids.get(target)
                 if id_ is not None and (cached := self._heads.get(id_)) is not None:
-                    metadata = cached[0].metadata
-                    known[id_] = (cached[1], metadata.snapshots.next_position, metadata.history.next_position)
-        entries = self._store.load_entries(targets, known=known)
-        return tuple(self._head_of(target, entry) for target, entry in zip(targets, entries, strict=True))
+                    self._heads.move_to_end(id_)
+                    held[id_] = cached
+        entries = self._store.load_entries(
+            targets, known={id_: _known(cached) for id_, cached in held.items()}
+        )
+        return tuple(
+            self._head_of(target, entry, held) for target, entry in zip(targets, entries, strict=True)
+        )
 
     def put(self, target: Target, head: Head, *, epoch: int) -> None:
-        """Remember a head that we just published."""
+        """Remember a head whose epoch is known."""
+        with self._lock:
+            self._put(target, head, epoch)
+
+    def put_swapped(self, target: Target, head: Head, *, base: Head | None, removes: bool) -> None:
+        """Remember a head that we just published, if we know its epoch.
+
+        An epoch that is too high would one day equal the store's, and hide that items were removed. So it is
+        reckoned from the very base only: if the cache has moved on or lost it, the next load tells.
+        """
+        with self._lock:
+            if base is None:
+                self._put(target, head, 0)
+                return
+            cached = self._heads.get(EntryId(base.id))
+            if cached is not None and cached[0].version == base.version:
+                self._put(target, head, cached[1] + removes)
+
+    def _put(self, target: Target, head: Head, epoch: int) -> None:
+        """With the lock held."""
         id_ = EntryId(head.id)
-        with self._lock:
-            old = self._heads.pop(id_, None)
-            if old is not None:
-                if old[0].version > head.version:
-                    self._heads[id_] = old
-                    return
-                self._bytes -= old[0].metadata.size_bytes()
-            self._heads[id_] = (head, epoch)
-            self._bytes += head.metadata.size_bytes()
-            self._ids[target] = id_
-            while self._bytes > self._limit_bytes and len(self._heads) > 1:
-                _, (dropped, _) = self._heads.popitem(last=False)
-                self._bytes -= dropped.metadata.size_bytes()
-            if len(self._ids) > 4 * len(self._heads) + 1000:
-                self._ids = {t: i for t, i in self._ids.items() if i in self._heads}
+        old = self._heads.pop(id_, None)
+        if old is not None:
+            if old[0].version > head.version:
+                self._heads[id_] = old
+                return
+            self._bytes -= old[0].metadata.size_bytes()
+        self._heads[id_] = (head, epoch)
+        self._bytes += head.metadata.size_bytes()
+        self._ids[target] = id_
+        while self._bytes > self._limit_bytes and len(self._heads) > 1:
+            _, (dropped, _) = self._heads.popitem(last=False)
+            self._bytes -= dropped.metadata.size_bytes()
+        if len(self._ids) > 4 * len(self._heads) + 1000:
+            self._ids = {t: i for t, i in self._ids.items() if i in self._heads}
 
-    def epoch_of(self, id_: str) -> int:
-        """The epoch of a cached head; -1, which equals no epoch, when it is not cached."""
-        with self._lock:
-            cached = self._heads.get(EntryId(id_))
-            return -1 if cached is None else cached[1]
-
-    def _head_of(self, target: Target, entry: Entry | None) -> Head | None:
+    def _head_of(self, target: Target, entry: Entry | None, held: Mapping[EntryId, Cached]) -> Head | None:
         if entry is None or entry.header.kind is not Kind.TABLE:
             return None
         header = entry.header
-        with self._lock:
-            cached = self._heads.get(header.id)
-            if cached is not None:
-                self._heads.move_to_end(header.id)
+        cached = held.get(header.id)
         checkpoint_at_version = header.checkpoint_version == header.version
         if cached is not None and cached[0].version == header.version:
             head = cached[0]
@@ -90,8 +104,8 @@ class HeadCache:
         else:
             metadata = TableMetadata(
                 decode_envelope(entry.envelope),
-                self._log(entry, Stream.SNAPSHOTS, cached),
-                self._log(entry, Stream.HISTORY, cached),
+                _extended(entry, Stream.SNAPSHOTS, cached),
+                _extended(entry, Stream.HISTORY, cached),
             )
         checkpoint = None
         if header.checkpoint_location is not None:
@@ -102,11 +116,17 @@ class HeadCache:
         self.put(target, head, epoch=header.epoch)
         return head
 
-    def _log(self, entry: Entry, stream: Stream, cached: tuple[Head, int] | None) -> EncodedLog:
-        items, after = entry.logs.get(stream, ()), entry.next_positions.get(stream, 0)
-        if cached is None or cached[1] != entry.header.epoch:
-            return EncodedLog.of(items, next_position=after)
-        metadata = cached[0].metadata
-        base = metadata.snapshots if stream is Stream.SNAPSHOTS else metadata.history
-        # The cache may have moved on since we told the store what we hold.
-        return base.extend((i for i in items if i.position >= base.next_position), next_position=after)
+
+def _known(cached: Cached) -> tuple[int, int, int]:
+    """Epoch and the next positions of the two logs."""
+    metadata = cached[0].metadata
+    return cached[1], metadata.snapshots.next_position, metadata.history.next_position
+
+
+def _extended(entry: Entry, stream: Stream, cached: Cached | None) -> EncodedLog:
+    items, after = entry.logs.get(stream, ()), entry.next_positions.get(stream, 0)
+    if cached is None or cached[1] != entry.header.epoch:
+        return EncodedLog.of(items, next_position=after)
+    metadata = cached[0].metadata
+    base = metadata.snapshots if stream is Stream.SNAPSHOTS else metadata.history
+    return base.extend(items, next_position=after)

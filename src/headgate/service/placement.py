@@ -25,8 +25,13 @@ def default_location(
     return f"{parent.rstrip('/')}/{path_segment(name)}-{uuid[:8]}"
 
 
+def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
+    """Where a table's metadata files, manifest lists and manifests are put."""
+    return properties.get(METADATA_PATH, f"{location.rstrip('/')}/metadata").rstrip("/")
+
+
 def metadata_location(location: str, properties: dict[str, str], *, version: int, uuid: str) -> str:
     """The name of the metadata file of a version; unique for every attempt."""
-    folder = properties.get(METADATA_PATH, f"{location.rstrip('/')}/metadata").rstrip("/")
+    folder = metadata_folder(location, properties)
     middle = ".gz" if is_gzipped(properties) else ""
     return f"{folder}/{version - 1:05d}-{uuid}{middle}.metadata.json"

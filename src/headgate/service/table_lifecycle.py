@@ -11,20 +11,21 @@ from collections.abc import Iterator
 
 from headgate.core.encoded_log import EncodedLog, LogDelta
 from headgate.core.flow import Head, Target
-from headgate.core.locations import PATH_PROPERTIES, canonical
+from headgate.core.locations import canonical
 from headgate.core.table import TableMetadata
 from headgate.core.vetting import check_metadata, statistics_paths
-from headgate.errors import AlreadyExists, BadInput, CommitRefused, HeadgateError, LocationRefused, NotFound
+from headgate.errors import AlreadyExists, BadInput, CommitRefused, HeadgateError, NotFound
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.format.table_metadata import METADATA_BYTES_MAX, decode_metadata, encode_envelope
 from headgate.service.commits import describe_refusal
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.logs import log
 from headgate.service.namespaces import load_namespace
+from headgate.service.own_files import OwnFiles
 from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
 from headgate.service.table_requests import RegisterTableRequest
-from headgate.service.tables import dotted, load_table, publish_new, table_event
+from headgate.service.tables import dotted, load_table, may_exist, publish_new, table_event
 from headgate.store.base import (
     DropEntry,
     EntryId,
@@ -50,9 +51,12 @@ def register_table(services: Services, caller: Caller, target: Target, wanted: R
         raise NotFound(
             f"Failed to open input stream for file: {wanted.metadata_location}", kind="file"
         ) from error
+    except BadInput as error:  # a symlink, a folder, or a file that is too large
+        raise type(error)(error.message, field="metadata-location") from error
     metadata = decode_metadata(data, location=location, uuid=services.new_uuid())
     check_metadata(metadata, services.locations)
-    if not wanted.overwrite or services.store.load_header(*target) is None:
+    standing = services.store.load_header(*target)
+    if not wanted.overwrite or standing is None or standing.kind is not Kind.TABLE:
         return publish_new(services, caller, target, metadata, event="register-table", written_at=location)
     return _replace_table(services, caller, target, metadata, location)
 
@@ -64,8 +68,8 @@ def _replace_table(
         old = load_table(services, target)
         shifted = TableMetadata(
             metadata.envelope,
-            _after(metadata.snapshots, old.metadata.snapshots),
-            _after(metadata.history, old.metadata.history),
+            _after(metadata.snapshots, old.metadata.snapshots, keyed=True),
+            _after(metadata.history, old.metadata.history, keyed=False),
         )
         swap = SwapEntry(
             id=EntryId(old.id),
@@ -96,11 +100,11 @@ def _replace_table(
     raise CommitRefused(f"{dotted(target)} keeps changing; try again")
 
 
-def _after(log_: EncodedLog, old: EncodedLog) -> EncodedLog:
-    """The same items at positions behind those of the log they replace."""
+def _after(log_: EncodedLog, old: EncodedLog, *, keyed: bool) -> EncodedLog:
+    """The same items at positions behind those of the log they replace; without keys, the position is the key."""
     moved = EncodedLog(next_position=old.next_position)
     for item in log_:
-        moved = moved.append(item.body, key=None if item.key == item.position else item.key, tag=None)
+        moved = moved.append(item.body, key=item.key if keyed else None, tag=item.tag)
     return moved
 
 
@@ -111,7 +115,7 @@ def _replacement(old: EncodedLog, new: EncodedLog) -> LogDelta:
 def rename_table(services: Services, caller: Caller, source: Target, destination: Target) -> None:
     """Give a table another name, in this or another namespace."""
     for _ in range(_ATTEMPTS_MAX):
-        header = services.store.load_header(*source)
+        header = services.store.load_header(*source) if may_exist(source) else None
         if header is None or header.kind is not Kind.TABLE:
             raise NotFound(f"Table does not exist: {dotted(source)}", kind="table")
         refused = services.store.write(
@@ -124,6 +128,8 @@ def rename_table(services: Services, caller: Caller, source: Target, destination
             )
         )
         if refused is None:
+            # A checkpoint that was due under the old name finds nothing there.
+            services.housekeeper.checkpoint_soon(destination)
             return
         raise_if_key_taken(refused)
         if refused.reason is Reason.NAME_TAKEN:
@@ -185,7 +191,6 @@ def _raise_unless_moved(refused: Refused, target: Target) -> None:
 
 def purge_files(services: Services, head: Head) -> None:
     """Delete what a dropped table reached: data first, then what names it, so that a crash leaves a trail."""
-    own = _own_folders(head.metadata)
     data: set[str] = set()
     manifests: set[str] = set()
     lists: set[str] = set()
@@ -209,8 +214,13 @@ def purge_files(services: Services, head: Head) -> None:
     if head.checkpoint is not None:
         metadata.add(head.checkpoint.metadata_file)
     deleted = 0
-    for files in (data, statistics_paths(head.metadata), manifests, lists, metadata):
-        deleted += _delete_own(services, files, own)
+    try:
+        own = OwnFiles(services, envelope, entry_id=head.id, exclusive=False)
+        for files in (data, statistics_paths(head.metadata), manifests, lists, metadata):
+            deleted += own.delete(files)
+    except HeadgateError as error:
+        log(logging.WARNING, "purge stopped", location=envelope.location, files=deleted, error=str(error))
+        return
     log(logging.INFO, "purged", location=envelope.location, files=deleted)
 
 
@@ -227,22 +237,3 @@ def _reached(services: Services, manifest_list: str, seen: set[str]) -> Iterator
         data = services.files.read(location, limit_bytes=_MANIFEST_BYTES_MAX)
         for entry in decode_manifest(data, manifest, location=location):
             yield entry.file.file_path
-
-
-def _own_folders(metadata: TableMetadata) -> tuple[str, ...]:
-    properties = metadata.envelope.properties
-    return (metadata.envelope.location, *(properties[name] for name in PATH_PROPERTIES if name in properties))
-
-
-def _delete_own(services: Services, files: set[str], own: tuple[str, ...]) -> int:
-    """Delete the files that are below the table's own folders; others may be somebody else's."""
-    prefixes = tuple(services.locations.allow(folder, field="location") + "/" for folder in own)
-    allowed = (_find_allowed(services, file) for file in sorted(files))
-    return services.files.delete(file for file in allowed if file is not None and file.startswith(prefixes))
-
-
-def _find_allowed(services: Services, file: str) -> str | None:
-    try:
-        return services.locations.allow_file(file, field="file")
-    except LocationRefused:
-        return None

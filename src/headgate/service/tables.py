@@ -18,6 +18,7 @@ from headgate.core.names import check_levels, check_name
 from headgate.core.table import MetadataLogEntry, TableMetadata
 from headgate.core.updates import (
     AddSnapshot,
+    AssertCreate,
     RemovePartitionStatistics,
     RemoveSnapshotRef,
     RemoveSnapshots,
@@ -77,7 +78,8 @@ def listing_of(levels: tuple[str, ...]) -> str:
 
 def check_target(namespace: Sequence[str], name: str, *, field: str) -> Target:
     """A table's name as a client gave it, checked."""
-    return check_levels(namespace, field=f"{field}.namespace"), check_name(name, field=f"{field}.name")
+    prefix = f"{field}." if field else ""
+    return check_levels(namespace, field=f"{prefix}namespace"), check_name(name, field=f"{prefix}name")
 
 
 def dotted(target: Target) -> str:
@@ -87,7 +89,7 @@ def dotted(target: Target) -> str:
 
 def load_table(services: Services, target: Target) -> Head:
     """The head of a table, or NotFound; a name that no table can have is one that does not exist."""
-    (head,) = services.heads.load((target,)) if _may_exist(target) else (None,)
+    (head,) = services.heads.load((target,)) if may_exist(target) else (None,)
     if head is None:
         raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
     return head
@@ -100,7 +102,8 @@ def check_file(services: Services, head: Head) -> None:
         raise NotFound(f"Failed to open input stream for file: {head.metadata_location}", kind="file")
 
 
-def _may_exist(target: Target) -> bool:
+def may_exist(target: Target) -> bool:
+    """Whether a table could have this name. One that could not is never asked of the store."""
     try:
         check_target(*target, field="")
     except BadInput:
@@ -211,6 +214,10 @@ def commit_table(services: Services, caller: Caller, target: Target, request: Co
             raise BadInput(
                 f"the body is for {dotted(named)}, the path for {dotted(target)}", field="identifier"
             )
+    if not may_exist(target):
+        if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
+            check_target(*target, field="")  # raises, and says what is wrong with the name
+        raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
     commit = _vet(services, caller, target, request)
     verdict = run_commit(
         services,

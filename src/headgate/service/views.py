@@ -150,6 +150,8 @@ def register_view(
         data = services.files.read(file, limit_bytes=VIEW_BYTES_MAX)
     except NotFound as error:
         raise BadInput(f"metadata file does not exist: {location}", field="metadata-location") from error
+    except BadInput as error:  # a symlink, a folder, or a file that is too large
+        raise type(error)(error.message, field="metadata-location") from error
     view = decode_view(data, location=location)
     # Later commits write below what the file says, so it is held to the same rule as a request.
     services.locations.allow(view.location, field="metadata.location")

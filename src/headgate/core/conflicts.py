@@ -1,0 +1,313 @@
+"""The conflict rules: what a commit in the window may not have done. Rules as a table; the docs are made from it.
+
+Each validation of a change is judged against *theirs*, the files that commits in the window added or removed. A
+finding names its rule, the other commit and the files. The operations that count are Java's: a compaction is
+never "added data"; deletes are added by overwrites and deletes; deletion vectors also by compactions.
+Validations about the head rather than the window (files live now) are judged in `plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+
+from pyiceberg.conversions import from_bytes
+
+from headgate.core.change import (
+    BaseMustBeAncestor,
+    NoAddedDataFiles,
+    NoAddedDeleteFiles,
+    NoAddedDvs,
+    NoNewDeletesForDataFiles,
+    NoRemovedDataFiles,
+    RequiredDataFiles,
+)
+from headgate.core.intake import DELETE_PATH_ID, Change, Check, partition_of
+from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, Metrics
+from headgate.core.schema import Schema, parse_primitive, walk_fields
+from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.window import ReadEffect, ReadReply, Theirs, WindowFiles, is_ancestor
+from headgate.errors import BadInput
+
+_ADDED_DATA = frozenset(("append", "overwrite"))
+_ADDED_DELETES = frozenset(("overwrite", "delete"))
+_ADDED_DVS = frozenset(("overwrite", "delete", "replace"))
+_REMOVED = frozenset(("overwrite", "replace", "delete"))
+
+NOT_REMOVED_SINCE_BASE = "not-removed-since-base"
+LIVE_AT_HEAD = "live-at-head"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Why a change is refused: the rule, the other commit if there is one, and the files."""
+
+    rule: str
+    message: str
+    snapshot: Snapshot | None = None
+    files: tuple[str, ...] = ()
+    filter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What every rule may look at."""
+
+    change: Change
+    table: TableMetadata
+    head: Snapshot | None
+    files: WindowFiles
+    known: dict[str, ContentFile]  # data files by path, live at the head or removed in the window
+
+
+Judge = Callable[[Check, Judgement], Generator[ReadEffect, ReadReply, Finding | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table."""
+
+    slug: str
+    refuses_when: str
+    operations: frozenset[str]
+    judge: Judge
+
+
+def mode_of(validation: RequiredDataFiles) -> str:
+    """Which of its two meanings a `required-data-files` has."""
+    if validation.mode is not None:
+        return validation.mode
+    since_base = validation.allowed_remove_operations is not None or validation.ignore_delete_operations
+    return NOT_REMOVED_SINCE_BASE if since_base else LIVE_AT_HEAD
+
+
+def _no_added_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    theirs = yield from at.files.read(
+        operations=_ADDED_DATA, content=ManifestContent.DATA, status=EntryStatus.ADDED
+    )
+    return _found(check, "added-data-files", "data was added in what this change read", theirs)
+
+
+def _no_removed_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    theirs = yield from at.files.read(
+        operations=_REMOVED, content=ManifestContent.DATA, status=EntryStatus.DELETED
+    )
+    return _found(check, "removed-data-files", "data was removed in what this change read", theirs)
+
+
+def _added_deletes(at: Judgement) -> Generator[ReadEffect, ReadReply, tuple[Theirs, ...]]:
+    """Delete files of the window that apply to what stood at the base. There are none before v2."""
+    if at.table.envelope.format_version < 2:
+        return ()
+    theirs = yield from at.files.read(
+        operations=_ADDED_DELETES, content=ManifestContent.DELETES, status=EntryStatus.ADDED
+    )
+    floor = at.files.window.base_sequence_number
+    return tuple(their for their in theirs if their.data_sequence_number > floor)
+
+
+def _no_added_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    theirs = yield from _added_deletes(at)
+    return _found(check, "added-delete-files", "rows were deleted in what this change read", theirs)
+
+
+def _no_new_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    validation = check.validation
+    if not isinstance(validation, NoNewDeletesForDataFiles):
+        return None
+    theirs = [their for their in (yield from _added_deletes(at)) if check.in_scope(their.file)]
+    for path in validation.file_paths:
+        data = at.known.get(path)
+        for their in theirs:
+            equality = their.file.content is FileContent.EQUALITY_DELETES
+            if equality and validation.ignore_equality_deletes:
+                continue
+            if data is not None and may_delete_from(their.file, data, at.table.schema()):
+                text = f"rows of a file that this change replaces were deleted: {path}"
+                return Finding("new-deletes-for-data-files", text, their.snapshot, (path,), _text(check))
+    return None
+
+
+def _no_added_dvs(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    validation = check.validation
+    if not isinstance(validation, NoAddedDvs):
+        return None
+    theirs = yield from at.files.read(
+        operations=_ADDED_DVS, content=ManifestContent.DELETES, status=EntryStatus.ADDED
+    )
+    wanted = frozenset(validation.file_paths)
+    vectors = [t for t in theirs if t.file.is_dv and t.file.referenced_data_file in wanted]
+    return _found(check, "added-dvs", "a deletion vector was added for the same data file", vectors)
+
+
+def _required_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    validation = check.validation
+    if not isinstance(validation, RequiredDataFiles) or mode_of(validation) != NOT_REMOVED_SINCE_BASE:
+        return None
+    allowed = {operation.lower() for operation in validation.allowed_remove_operations or ()}
+    if validation.ignore_delete_operations:
+        allowed.add("delete")
+    theirs = yield from at.files.read(
+        operations=_REMOVED - allowed, content=ManifestContent.DATA, status=EntryStatus.DELETED
+    )
+    wanted = frozenset(validation.file_paths)
+    gone = [their for their in theirs if their.file.file_path in wanted]
+    return _found(check, "missing-data-files", "a data file that this change relies on was removed", gone)
+
+
+def _base_is_ancestor(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    yield from ()
+    base_id = at.change.base_snapshot_id
+    if base_id is None or is_ancestor(at.table, at.head, base_id):
+        return None
+    head = None if at.head is None else at.head.snapshot_id
+    return Finding("base-not-ancestor", f"snapshot {base_id} is not an ancestor of {head}")
+
+
+RULES: dict[type, Rule] = {
+    NoAddedDataFiles: Rule(
+        "added-data-files", "a commit in the window added a data file in scope", _ADDED_DATA, _no_added_data
+    ),
+    NoRemovedDataFiles: Rule(
+        "removed-data-files",
+        "a commit in the window removed a data file in scope",
+        _REMOVED,
+        _no_removed_data,
+    ),
+    NoAddedDeleteFiles: Rule(
+        "added-delete-files",
+        "a commit in the window added a delete file in scope",
+        _ADDED_DELETES,
+        _no_added_deletes,
+    ),
+    NoNewDeletesForDataFiles: Rule(
+        "new-deletes-for-data-files",
+        "a delete file added in the window may delete rows of one of the files",
+        _ADDED_DELETES,
+        _no_new_deletes,
+    ),
+    NoAddedDvs: Rule(
+        "added-dvs",
+        "a commit in the window added a deletion vector for one of the files",
+        _ADDED_DVS,
+        _no_added_dvs,
+    ),
+    RequiredDataFiles: Rule(
+        "missing-data-files", "a commit in the window removed one of the files", _REMOVED, _required_data
+    ),
+    BaseMustBeAncestor: Rule(
+        "base-not-ancestor", "the base is not in the history of the branch", frozenset(), _base_is_ancestor
+    ),
+}
+NEEDS_HISTORY = frozenset(RULES) - {BaseMustBeAncestor}
+
+
+def find_conflict(at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
+    """The first validation that the window breaks, in the order in which the client gave them."""
+    for check in at.change.checks:
+        rule = RULES.get(type(check.validation))
+        if rule is None or not _looks_at_window(check):
+            continue
+        needs_history = type(check.validation) in NEEDS_HISTORY and at.head is not None
+        if needs_history and _window_matters(check, at) and not at.files.window.complete:
+            window = at.files.window
+            text = f"the history between {window.base_id} and {window.oldest_id} is not known"
+            return Finding("unknown-history", text)
+        if (finding := (yield from rule.judge(check, at))) is not None:
+            return finding
+    return None
+
+
+def _looks_at_window(check: Check) -> bool:
+    validation = check.validation
+    return not isinstance(validation, RequiredDataFiles) or mode_of(validation) == NOT_REMOVED_SINCE_BASE
+
+
+def _window_matters(check: Check, at: Judgement) -> bool:
+    """Deletes are not looked for before v2, so the history of a v1 table does not matter for them."""
+    about_deletes = isinstance(check.validation, NoAddedDeleteFiles | NoNewDeletesForDataFiles)
+    return at.table.envelope.format_version >= 2 or not about_deletes
+
+
+def _found(check: Check, rule: str, text: str, theirs: Iterable[Theirs]) -> Finding | None:
+    hits = [their for their in theirs if check.in_scope(their.file)]
+    if not hits:
+        return None
+    return Finding(rule, text, hits[0].snapshot, tuple(hit.file.file_path for hit in hits), _text(check))
+
+
+def _text(check: Check) -> str | None:
+    if check.partitions is not None:
+        return f"partitions {sorted(map(str, check.partitions))}"
+    return None if check.filter is None else str(check.filter.expression)
+
+
+# --- which delete file may delete from which data file -----------------------------------------------------
+
+
+def referenced_data_file(delete: ContentFile) -> str | None:
+    """The one data file that a position delete file is for, told by the writer or by its path bounds."""
+    if delete.content is FileContent.EQUALITY_DELETES:
+        return None
+    if delete.referenced_data_file is not None:
+        return delete.referenced_data_file
+    metrics = delete.metrics or Metrics()
+    lower = (metrics.lower_bounds or {}).get(DELETE_PATH_ID)
+    upper = (metrics.upper_bounds or {}).get(DELETE_PATH_ID)
+    return lower.decode() if lower is not None and lower == upper else None
+
+
+def may_delete_from(delete: ContentFile, data: ContentFile, schema: Schema) -> bool:
+    """Whether a delete file that is newer than the data file could concern one of its rows."""
+    if delete.content is FileContent.POSITION_DELETES:
+        path = referenced_data_file(delete)
+        return path == data.file_path if path is not None else partition_of(delete) == partition_of(data)
+    everywhere = not delete.partition
+    if not everywhere and partition_of(delete) != partition_of(data):
+        return False
+    return _equality_may_overlap(delete, data, schema)
+
+
+def _equality_may_overlap(delete: ContentFile, data: ContentFile, schema: Schema) -> bool:
+    types = {id_: type_ for _, _, id_, type_ in walk_fields(schema)}
+    required = {field.id for _, field, _, _ in walk_fields(schema) if field is not None and field.required}
+    theirs, ours = delete.metrics or Metrics(), data.metrics or Metrics()
+    for id_ in delete.equality_ids or ():
+        type_ = types.get(id_)
+        primitive = parse_primitive(type_) if isinstance(type_, str) else None
+        if primitive is None:
+            continue
+        if id_ not in required and _has_nulls(ours, id_) and _has_nulls(theirs, id_):
+            continue  # both hold nulls, and a null deletes nulls
+        if _all_null(ours, id_) and _no_null(theirs, id_, id_ in required):
+            return False
+        if _all_null(theirs, id_) and _no_null(ours, id_, id_ in required):
+            return False
+        bounds = [
+            (side or {}).get(id_)
+            for side in (ours.lower_bounds, ours.upper_bounds, theirs.lower_bounds, theirs.upper_bounds)
+        ]
+        if any(bound is None for bound in bounds):
+            continue
+        try:
+            low, high, their_low, their_high = (from_bytes(primitive, bound or b"") for bound in bounds)
+        except ValueError as error:
+            raise BadInput(f"a bound of column {id_} does not decode: {delete.file_path}") from error
+        if high < their_low or their_high < low:
+            return False
+    return True
+
+
+def _has_nulls(metrics: Metrics, id_: int) -> bool:
+    counts = metrics.null_value_counts
+    return counts is None or counts.get(id_) is None or counts[id_] > 0
+
+
+def _all_null(metrics: Metrics, id_: int) -> bool:
+    nulls, values = metrics.null_value_counts or {}, metrics.value_counts or {}
+    return id_ in nulls and id_ in values and nulls[id_] == values[id_]
+
+
+def _no_null(metrics: Metrics, id_: int, required: bool) -> bool:
+    nulls = metrics.null_value_counts
+    return required or (nulls is not None and nulls.get(id_) == 0)

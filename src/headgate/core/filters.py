@@ -1,0 +1,147 @@
+"""Filters: JSON expressions to PyIceberg's, and what files may or must match them.
+
+*may match* = inclusive projection on the partition tuple AND inclusive statistics on the whole filter.
+*must match* = strict statistics of the residual after the partition tuple decided what it can.
+Missing statistics: may match, never must. Expressions come as JSON only, bounded in depth and size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError as PydanticValidationError
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import (
+    _InclusiveMetricsEvaluator,  # the evaluators have no public names; the tests of the oracle hold them to Java
+    _StrictMetricsEvaluator,
+    bind,
+    expression_evaluator,
+    inclusive_projection,
+    residual_evaluator_of,
+)
+from pyiceberg.manifest import DataFile
+from pyiceberg.typedef import Record
+
+from headgate.core.iceberg import partition_schema, to_schema, to_spec
+from headgate.core.manifest import ContentFile, Metrics
+from headgate.core.partitioning import PartitionSpec
+from headgate.core.schema import Schema
+from headgate.errors import BadInput
+
+DEPTH_MAX = 64
+NODES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _FileStatistics:
+    """What PyIceberg's evaluators look at in a file."""
+
+    record_count: int
+    value_counts: Mapping[int, int] | None
+    null_value_counts: Mapping[int, int] | None
+    nan_value_counts: Mapping[int, int] | None
+    lower_bounds: Mapping[int, bytes] | None
+    upper_bounds: Mapping[int, bytes] | None
+
+
+def _statistics(file: ContentFile) -> DataFile:
+    metrics = file.metrics or Metrics()
+    seen: Any = _FileStatistics(
+        record_count=file.record_count,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_value_counts,
+        nan_value_counts=metrics.nan_value_counts,
+        lower_bounds=metrics.lower_bounds,
+        upper_bounds=metrics.upper_bounds,
+    )
+    found: DataFile = seen
+    return found
+
+
+def parse_filter(raw: object, schema: Schema, *, field: str) -> BooleanExpression:
+    """An expression of the specification, checked against the schema; None is everything."""
+    if raw is None:
+        return AlwaysTrue()
+    _check_size(raw, field)
+    try:
+        parsed = BooleanExpression.model_validate(raw)
+        bind(to_schema(schema), parsed, case_sensitive=True)
+    except (PydanticValidationError, ValueError, TypeError, KeyError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(f"not a filter that fits the table: {text[:300]}", field=field) from error
+    return parsed
+
+
+def _check_size(raw: object, field: str) -> None:
+    nodes, level = 0, [raw]
+    for _ in range(DEPTH_MAX):
+        nodes += len(level)
+        if nodes > NODES_MAX:
+            raise BadInput(f"the filter has more than {NODES_MAX} parts", field=field)
+        deeper: list[object] = []
+        for node in level:
+            if isinstance(node, dict):
+                deeper.extend(node.values())
+            elif isinstance(node, list):
+                deeper.extend(node)
+        if not deeper:
+            return
+        level = deeper
+    raise BadInput(f"the filter is nested deeper than {DEPTH_MAX} levels", field=field)
+
+
+class RowFilter:
+    """One filter over the files of a table, of any of its specs."""
+
+    def __init__(
+        self, expression: BooleanExpression, schema: Schema, specs: Mapping[int, PartitionSpec]
+    ) -> None:
+        self.expression = expression
+        self._schema = schema
+        self._specs = specs
+        self._metrics = _InclusiveMetricsEvaluator(to_schema(schema), expression)
+        self._partitions: dict[int, Callable[[Record], bool]] = {}
+        self._residuals: dict[int, Any] = {}
+
+    def may_match(self, file: ContentFile) -> bool:
+        """Whether some row of the file may be in scope: the test of every conflict rule."""
+        return self._partition_may_match(file) and bool(self._metrics.eval(_statistics(file)))
+
+    def _partition_may_match(self, file: ContentFile) -> bool:
+        found = self._partitions.get(file.spec_id)
+        if found is None:
+            spec = self._specs[file.spec_id]
+            project = inclusive_projection(to_schema(self._schema), to_spec(spec))
+            found = expression_evaluator(
+                partition_schema(spec, self._schema), project(self.expression), case_sensitive=True
+            )
+            self._partitions[file.spec_id] = found
+        return bool(found(record_of(file)))
+
+    def _residual(self, file: ContentFile) -> BooleanExpression:
+        found = self._residuals.get(file.spec_id)
+        if found is None:
+            spec = self._specs[file.spec_id]
+            found = residual_evaluator_of(
+                to_spec(spec), self.expression, case_sensitive=True, schema=to_schema(self._schema)
+            )
+            self._residuals[file.spec_id] = found
+        residual: BooleanExpression = found.residual_for(record_of(file))
+        return residual
+
+    def some_rows_match(self, file: ContentFile) -> bool:
+        """Whether a deletion by this filter may concern the file."""
+        residual = self._residual(file)
+        return bool(_InclusiveMetricsEvaluator(to_schema(self._schema), residual).eval(_statistics(file)))
+
+    def all_rows_match(self, file: ContentFile) -> bool:
+        """Whether every row of the file matches, provably."""
+        residual = self._residual(file)
+        return bool(_StrictMetricsEvaluator(to_schema(self._schema), residual).eval(_statistics(file)))
+
+
+def record_of(file: ContentFile) -> Record:
+    """The partition tuple as PyIceberg's record."""
+    return Record(*(value for _, value in file.partition))

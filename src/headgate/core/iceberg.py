@@ -1,0 +1,52 @@
+"""Our schemas and specs as PyIceberg's, whose expressions, projections and evaluators we use.
+
+Types that PyIceberg does not know (variant, geometry with parameters) become `unknown`: columns of them have no
+statistics and no transforms, so no evaluator ever asks.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from pyiceberg.partitioning import PartitionSpec as IcebergSpec
+from pyiceberg.schema import Schema as IcebergSchema
+
+from headgate.core.partitioning import PartitionSpec
+from headgate.core.schema import Schema, parse_primitive
+
+
+@lru_cache(maxsize=256)
+def to_schema(schema: Schema) -> IcebergSchema:
+    """PyIceberg's view of a schema."""
+    return IcebergSchema.model_validate(_known_types(msgspec.to_builtins(schema)))
+
+
+@lru_cache(maxsize=256)
+def to_spec(spec: PartitionSpec) -> IcebergSpec:
+    """PyIceberg's view of a spec."""
+    return IcebergSpec.model_validate(msgspec.to_builtins(spec))
+
+
+@lru_cache(maxsize=256)
+def partition_schema(spec: PartitionSpec, schema: Schema) -> IcebergSchema:
+    """The partition tuple of a spec as a schema."""
+    return IcebergSchema(*to_spec(spec).partition_type(to_schema(schema)).fields)
+
+
+def _known_types(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            k: _known_type(v) if k in ("type", "element", "key", "value") else _known_types(v)
+            for k, v in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_known_types(item) for item in value]
+    return value
+
+
+def _known_type(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("struct", "list", "map") and parse_primitive(value) is None:
+        return "unknown"
+    return _known_types(value)

@@ -1,0 +1,140 @@
+"""Manifest lists: values to Avro bytes, v1 to v3, as Java writes them. No I/O, no clock.
+
+All lists of a version share schema, codec and sync marker, so blocks of one may be copied into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from headgate.core.manifest import FieldSummary, ManifestContent, ManifestFile
+from headgate.errors import BadInput, invariant
+from headgate.format.avro_write import (
+    NULL,
+    SOME,
+    encode_list,
+    encode_long,
+    encode_optional_bytes,
+    encode_optional_long,
+    encode_sized,
+    open_container,
+    write_container,
+)
+from headgate.format.manifest_schemas import VERSIONS, list_schema
+
+
+def encode_manifest_list(
+    manifests: Sequence[ManifestFile],
+    *,
+    format_version: int,
+    snapshot_id: int,
+    parent_snapshot_id: int | None,
+    sequence_number: int,
+    first_row_id: int | None = None,
+) -> bytes:
+    """The manifest list of a snapshot. `first_row_id` is the snapshot's (v3); manifests bring their own."""
+    invariant(format_version in VERSIONS, f"format version {format_version} is one we write")
+    invariant((first_row_id is not None) == (format_version >= 3), "v3, and it alone, has a first row id")
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+    }
+    if format_version > 1:
+        metadata["sequence-number"] = str(sequence_number)
+    if format_version > 2:
+        metadata["first-row-id"] = str(first_row_id)
+    metadata["format-version"] = str(format_version)
+    container = open_container(
+        _list_schema_json(format_version),
+        {key: value.encode() for key, value in metadata.items()},
+        codec="deflate",
+    )
+    encode = _manifest_file_v1 if format_version == 1 else _manifest_file_v2
+    records = [encode(manifest) for manifest in manifests]
+    if format_version >= 3:
+        records = [record + _row_id(manifest) for record, manifest in zip(records, manifests, strict=True)]
+    return write_container(container, records)
+
+
+@lru_cache(maxsize=len(VERSIONS))
+def _list_schema_json(format_version: int) -> bytes:
+    return msgspec.json.encode(list_schema(format_version=format_version))
+
+
+def _manifest_file_v1(manifest: ManifestFile) -> bytes:
+    invariant(manifest.content is ManifestContent.DATA, "v1 has no delete manifests")
+    return b"".join(
+        (
+            *_begin_manifest(manifest),
+            encode_long(manifest.added_snapshot_id),
+            *map(encode_optional_long, _file_counts(manifest)),
+            _summaries_or_null(manifest.partitions),
+            *map(encode_optional_long, _row_counts(manifest)),
+            encode_optional_bytes(manifest.key_metadata),
+        )
+    )
+
+
+def _manifest_file_v2(manifest: ManifestFile) -> bytes:
+    counts = [count for count in (*_file_counts(manifest), *_row_counts(manifest)) if count is not None]
+    if len(counts) < 6:
+        raise BadInput(
+            f"{manifest.manifest_path}: v1 left out counts that v2 requires; rewrite the table's manifests",
+            location=manifest.manifest_path,
+        )
+    return b"".join(
+        (
+            *_begin_manifest(manifest),
+            encode_long(manifest.content),
+            encode_long(manifest.sequence_number),
+            encode_long(manifest.min_sequence_number),
+            encode_long(manifest.added_snapshot_id),
+            *map(encode_long, counts),
+            _summaries_or_null(manifest.partitions),
+            encode_optional_bytes(manifest.key_metadata),
+        )
+    )
+
+
+def _row_id(manifest: ManifestFile) -> bytes:
+    has_rows = manifest.content is ManifestContent.DATA
+    invariant(
+        has_rows == (manifest.first_row_id is not None),
+        f"data manifests, and they alone, have a first row id; manifest={manifest.manifest_path}",
+    )
+    return encode_optional_long(manifest.first_row_id)
+
+
+def _begin_manifest(manifest: ManifestFile) -> tuple[bytes, ...]:
+    return (
+        encode_sized(manifest.manifest_path.encode()),
+        encode_long(manifest.manifest_length),
+        encode_long(manifest.partition_spec_id),
+    )
+
+
+def _file_counts(manifest: ManifestFile) -> tuple[int | None, ...]:
+    return manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count
+
+
+def _row_counts(manifest: ManifestFile) -> tuple[int | None, ...]:
+    return manifest.added_rows_count, manifest.existing_rows_count, manifest.deleted_rows_count
+
+
+def _summaries_or_null(summaries: Sequence[FieldSummary] | None) -> bytes:
+    return NULL if summaries is None else encode_list(len(summaries), map(_summary, summaries))
+
+
+def _summary(summary: FieldSummary) -> bytes:
+    nan = summary.contains_nan
+    return b"".join(
+        (
+            b"\x01" if summary.contains_null else b"\x00",
+            NULL if nan is None else SOME + (b"\x01" if nan else b"\x00"),
+            encode_optional_bytes(summary.lower_bound),
+            encode_optional_bytes(summary.upper_bound),
+        )
+    )

@@ -1,0 +1,38 @@
+"""Table metadata as a value: what is found in it, and the tag of a snapshot."""
+
+from __future__ import annotations
+
+from headgate.core.table import append_snapshot, manifest_list_tag
+from headgate.format.table_metadata import encode_parts
+from tests.core.builders import COLUMNS, snapshot, table
+
+
+def test_a_snapshot_is_found_by_its_id_or_not_at_all() -> None:
+    made = table(snapshots=70)
+    assert made.find_snapshot(3) == snapshot(3)
+    assert made.find_snapshot(99) is None
+    assert [one.snapshot_id for one in made.iter_snapshots()] == list(range(1, 71))
+
+
+def test_the_current_schema_is_found() -> None:
+    assert table().schema().fields == COLUMNS
+
+
+def test_the_size_is_about_that_of_the_file() -> None:
+    made = table(snapshots=200)
+    written = len(b"".join(encode_parts(made)))
+    assert abs(made.size_bytes() - written) < 8192
+
+
+def test_a_tag_tells_manifest_lists_apart_and_fits_a_signed_column() -> None:
+    tags = {manifest_list_tag(snapshot(n)) for n in range(1, 1000)}
+    assert len(tags) == 999
+    assert all(tag is not None and 0 <= tag < 2**63 for tag in tags)
+    assert manifest_list_tag(snapshot(1)) == manifest_list_tag(snapshot(1, snapshot_id=77))
+    assert manifest_list_tag(snapshot(1, manifest_list=None)) is None
+
+
+def test_the_same_manifest_list_under_another_snapshot_has_the_same_tag_in_the_log() -> None:
+    log = append_snapshot(table(snapshots=1).snapshots, snapshot(2, manifest_list=snapshot(1).manifest_list))
+    first, second = log
+    assert first.tag == second.tag

@@ -1,0 +1,147 @@
+"""The cache of heads beside threads and replicas that move, shorten and push out what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.core.flow import Head, Target
+from headgate.service.heads import HeadCache
+from headgate.store.base import Entry, EntryId, Levels
+from headgate.store.memory import MemoryStore
+from tests.chaos.raw_commits import build_commit
+from tests.service.app_client import AppClient, app_client
+from tests.service.table_calls import created, load, make_namespace, path
+
+T: Target = (("a",), "t")
+OTHER: Target = (("a",), "other")
+
+
+class InterruptedStore:
+    """A store in which things happen between its answer and the caller's next step."""
+
+    def __init__(self) -> None:
+        self.real = MemoryStore()
+        self.after_load: list[Callable[[], object]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def load_entries(
+        self,
+        names: Sequence[tuple[Levels, str]],
+        *,
+        known: Mapping[EntryId, tuple[int, int, int]] | None = None,
+    ) -> list[Entry | None]:
+        """See `Store`."""
+        found = self.real.load_entries(names, known=known)
+        if self.after_load:
+            self.after_load.pop(0)()
+        return found
+
+
+@pytest.fixture
+def store() -> InterruptedStore:
+    return InterruptedStore()
+
+
+@pytest.fixture
+def replica(tmp_path: Path, store: InterruptedStore) -> Iterator[AppClient]:
+    """Another replica on the same store, by which the table is changed."""
+    with app_client(tmp_path, store=store.real) as client:
+        make_namespace(client)
+        created(client, "other")
+        created(client, "t")
+        for _ in range(3):
+            add_snapshot(client)
+        yield client
+
+
+def cache_over(store: InterruptedStore, *, limit_bytes: int = 1 << 20) -> HeadCache:
+    given: Any = store
+    return HeadCache(given, limit_bytes=limit_bytes)
+
+
+def add_snapshot(client: AppClient) -> None:
+    commit = build_commit("t", load(client)["metadata"]).body
+    assert (
+        client.post(
+            path(), {name: value for name, value in commit.items() if name != "identifier"}
+        ).status_code
+        == 200
+    )
+
+
+def remove_oldest(client: AppClient) -> None:
+    oldest = load(client)["metadata"]["snapshots"][0]["snapshot-id"]
+    body = {"requirements": [], "updates": [{"action": "remove-snapshots", "snapshot-ids": [oldest]}]}
+    assert client.post(path(), body).status_code == 200
+
+
+def ids(client: AppClient) -> list[int]:
+    return [snapshot["snapshot-id"] for snapshot in load(client)["metadata"]["snapshots"]]
+
+
+def load_one(cache: HeadCache, target: Target = T) -> Head:
+    (head,) = cache.load((target,))
+    assert head is not None
+    return head
+
+
+def ids_of(head: Head) -> list[int]:
+    return [snapshot.snapshot_id for snapshot in head.metadata.iter_snapshots()]
+
+
+def test_a_head_pushed_out_while_the_store_is_read_is_still_whole(
+    replica: AppClient, store: InterruptedStore
+) -> None:
+    cache = cache_over(store, limit_bytes=1)
+    load_one(cache)
+    add_snapshot(replica)
+    store.after_load = [lambda: load_one(cache, OTHER)]
+    assert ids_of(load_one(cache)) == ids(replica)
+
+
+def test_a_head_shortened_while_the_store_is_read_is_the_one_that_was_read(
+    replica: AppClient, store: InterruptedStore
+) -> None:
+    cache = cache_over(store)
+    load_one(cache)
+    add_snapshot(replica)
+    before = ids(replica)
+
+    def shorten() -> None:
+        remove_oldest(replica)
+        load_one(cache)
+
+    store.after_load = [shorten]
+    assert ids_of(load_one(cache)) == before
+    assert ids_of(load_one(cache)) == ids(replica) == before[1:]
+
+
+def test_a_removal_that_another_thread_saw_first_does_not_hide_the_next_one(
+    replica: AppClient, store: InterruptedStore
+) -> None:
+    cache = cache_over(store)
+    base = load_one(cache)
+    remove_oldest(replica)  # let this be our own swap, which another thread loads before we remember it
+    swapped = load_one(cache_over(store))
+    load_one(cache)
+    cache.put_swapped(T, swapped, base=base, removes=True)
+    remove_oldest(replica)
+    assert ids_of(load_one(cache)) == ids(replica)
+
+
+def test_a_swapped_head_is_remembered_with_its_epoch(replica: AppClient, store: InterruptedStore) -> None:
+    cache = cache_over(store)
+    base = load_one(cache)
+    remove_oldest(replica)
+    swapped = load_one(cache_over(store))
+    cache.put_swapped(T, swapped, base=base, removes=True)
+    assert load_one(cache) is swapped
+    add_snapshot(replica)
+    remove_oldest(replica)
+    assert ids_of(load_one(cache)) == ids(replica)
