@@ -76,10 +76,5 @@ def test_upkeep_before_the_checkpoint_keeps_the_rows(late: Lake) -> None:
     assert len(catalog_of(late.uri).load_table((late.namespace, "t")).snapshots()) == 2
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Java's metadata tables ask for the length of the file that metadata-location names (StaticDataTask); "
-    "until the checkpoint it is not there (docs/adr/0002, price)",
-)
 def test_metadata_tables_are_read_before_the_checkpoint(late: Lake) -> None:
     assert late.one(f"SELECT count(*) FROM {_numbers(late, 2)}.snapshots") == 2

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ import pyarrow as pa
 import pytest
 import requests
 import schemathesis
-import yaml
+import yaml  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 from tools.service_process import Service, running_service
 
@@ -30,16 +30,19 @@ from tests.compat.lake import audit_table, catalog_of
 _ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("HEADGATE_SHARED", _ROOT.parent / "shared"))
 SPECIFICATION = SHARED / "rest-catalog-open-api.yaml"
+AnyCase = Case[Any]
 SEED = 20240229
 CASES_MIN = 2_000
 CASES_EACH = 31  # of each operation, valid and invalid requests each
 CASES_OF = {"POST /v1/transactions/commit": 14}  # a transaction of generated commits takes a second to make
 KEPT_TABLES = ("orders", "days")
 KEPT_VIEW = "by_day"
-RAW, PLACED, GROUNDED = range(
-    3
-)  # as generated; on a path that exists; and with a body that may pass the checks
+# As generated; on a path that exists; and with a body that may pass the checks.
+RAW, PLACED, GROUNDED = range(3)
+NUMBERS = count(1)  # for names and keys that nobody has used
 NOT_SERVED = {404, 405, 406}
+# Operations that generated requests do not get through: tokens are off, and no view's file is lying about.
+NEVER_DONE = {"POST /v1/oauth/tokens", "POST /v1/namespaces/{namespace}/register-view"}
 
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 VIEW = {
@@ -122,7 +125,7 @@ def test_no_request_of_the_specification_is_answered_by_a_failure(
             # What the service has without advertising it, it answers like the rest.
             is_served = operation.label in served | {"GET /v1/config", "POST /v1/oauth/tokens"}
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-                for case in cases(operation, mode):
+                for case in cases(operation, mode, kept):
                     prepare(case, operation.label, http)
                     answer = case.call(base_url=own_service.uri, session=session, timeout=60)
                     tally.add(operation.label, answer.status_code)
@@ -135,8 +138,9 @@ def test_no_request_of_the_specification_is_answered_by_a_failure(
             terminal.write_line(f"\n{summary}")
     assert not tally.faults, f"{len(tally.faults)} faults; {summary}\n" + "\n".join(tally.faults[:20])
     assert tally.cases >= CASES_MIN
-    # Not everything was refused at the door.
-    assert tally.statuses[200] + tally.statuses[204] > tally.cases // 20
+    # Not everything was refused at the door: of each operation, some requests did what they are for.
+    done = {label for label, statuses in tally.by_operation.items() if statuses[200] + statuses[204]}
+    assert served - NEVER_DONE <= done, served - NEVER_DONE - done
     assert "crashed" not in own_service.log.read_text()
     check_kept(own_service, http)
 
@@ -158,12 +162,13 @@ def operations() -> Iterator[Any]:
         if "parameters" in item:
             item["parameters"] = [p for p in item["parameters"] if not p.get("$ref", "").endswith("/prefix")]
     for found in schemathesis.openapi.from_dict(raw).get_all_operations():
-        yield found.ok()
+        operation: Any = found
+        yield operation.ok()
 
 
-def cases(operation: Any, mode: GenerationMode) -> list[Case]:
+def cases(operation: Any, mode: GenerationMode, kept: Mapping[str, str]) -> list[AnyCase]:
     """Requests of one operation, always the same ones."""
-    made: list[Case] = []
+    made: list[AnyCase] = []
 
     @seed(SEED)
     @settings(
@@ -173,12 +178,17 @@ def cases(operation: Any, mode: GenerationMode) -> list[Case]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case=operation.as_strategy(generation_mode=mode), depth=st.sampled_from((RAW, PLACED, GROUNDED)))
-    def collect(case: Case, depth: int) -> None:
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def collect(case: AnyCase) -> None:
+        depth = (RAW, PLACED, GROUNDED, GROUNDED)[len(made) % 4]
         if depth != RAW:
             place(case, operation.label)
-        if depth == GROUNDED and isinstance(case.body, dict) and mode is GenerationMode.POSITIVE:
-            ground(case.body, operation.label)
+            # The specification allows any UUID as a key, this service those of version 7.
+            case.headers.pop("Idempotency-Key", None)
+        if depth == GROUNDED and mode is GenerationMode.POSITIVE:
+            case.headers["Idempotency-Key"] = f"017f22e2-79b0-7cc3-98c4-{next(NUMBERS):012x}"
+            if isinstance(case.body, dict):
+                ground(case.body, operation.label, kept)
         made.append(case)
 
     collect()
@@ -189,7 +199,7 @@ def is_destructive(label: str) -> bool:
     return label.startswith("DELETE") or label.endswith(("/unregister", "/rename"))
 
 
-def place(case: Case, label: str) -> None:
+def place(case: AnyCase, label: str) -> None:
     """Point the path at something that exists: a spare where the request would take it away."""
     table, view = ("t", "v") if is_destructive(label) else (KEPT_TABLES[0], KEPT_VIEW)
     real = {"namespace": "spare" if is_destructive(label) else "kept", "table": table, "view": view}
@@ -198,25 +208,39 @@ def place(case: Case, label: str) -> None:
     }
 
 
-def ground(body: dict[str, Any], label: str) -> None:
+def ground(body: dict[str, Any], label: str, kept: Mapping[str, str]) -> None:
     """Leave the generated content, but take out what would stop it before it is looked at."""
+    fresh = f"n{next(NUMBERS)}"
     match label.split(" ", 1)[1].rsplit("/", 1)[-1]:
         case "rename":
             body["source"] = {"namespace": ["spare"], "name": "v" if "views" in label else "t"}
-            body["destination"] = {**body.get("destination", {}), "namespace": ["spare"]}
+            body["destination"] = {"namespace": ["spare"], "name": fresh}
         case "commit":
-            for name, change in zip(KEPT_TABLES, body.get("table-changes", ()), strict=False):
+            changes = body.get("table-changes", [])[: len(kept)]
+            for name, change in zip(kept, changes, strict=False):
                 change.update(identifier={"namespace": ["kept"], "name": name}, requirements=[])
+                change["updates"] = change.get("updates", [])[:1]
+            body["table-changes"] = changes
         case "{table}" | "{view}":
             body.pop("identifier", None)
-            body["requirements"] = []
-        case "tables" | "views":
-            body.update(schema=SCHEMA)
+            body.update(requirements=[], updates=body.get("updates", [])[:1])
+        case "tables":
+            body.update(name=fresh, schema=SCHEMA)
             for name in ("location", "partition-spec", "write-order"):
                 body.pop(name, None)
+        case "views":
+            body.update({**VIEW, "name": fresh, "properties": body.get("properties", {})})
+            body.pop("location", None)
+        case "namespaces":
+            body.update(namespace=["kept", fresh])
+        case "register":
+            name, place = next(iter(kept.items()))
+            body.update({"name": name, "metadata-location": place, "overwrite": True})
+        case "metrics":
+            body["report-type"] = "scan-report"
 
 
-def prepare(case: Case, label: str, http: httpx.Client) -> None:
+def prepare(case: AnyCase, label: str, http: httpx.Client) -> None:
     """Make the spare again, if this request could take it away."""
     if not is_destructive(label):
         return

@@ -288,7 +288,7 @@ INPUTS = [
     Input(
         "registered manifest list",
         "metadata.snapshots.manifest-list",
-        lambda lake, to: inside_snapshot(lake, to),
+        inside_snapshot,
         chosen=False,
     ),
     Input(

@@ -27,7 +27,7 @@ from headgate.core.manifest import ContentFile, EntryStatus, FileContent, Manife
 from headgate.core.schema import Schema, parse_primitive, walk_fields
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import ReadEffect, ReadReply, Theirs, WindowFiles, is_ancestor
-from headgate.errors import BadInput
+from headgate.errors import BadInput, CommitRefused, ConflictFound, Diverged
 
 _ADDED_DATA = frozenset(("append", "overwrite"))
 _ADDED_DELETES = frozenset(("overwrite", "delete"))
@@ -240,6 +240,44 @@ def _text(check: Check) -> str | None:
     if check.partitions is not None:
         return f"partitions {sorted(map(str, check.partitions))}"
     return None if check.filter is None else str(check.filter.expression)
+
+
+# --- a finding as an error ----------------------------------------------------------------------------------
+
+_FILES_SHOWN_MAX = 20
+_ILL_MADE = frozenset(("replace-adds-records", "added-file-outside-filter", "removed-and-referenced"))
+_DIVERGED = frozenset(("unknown-history", "base-not-ancestor"))
+_NEXT = {
+    "unknown-history": "read the table again and redo the work from its head",
+    "base-not-ancestor": "read the table again and redo the work from its head",
+    "already-live": "leave out the files that are live; the commit may have landed before",
+    "second-deletion-vector": "merge the vectors, and remove the old one in the same change",
+}
+
+
+def to_error(finding: Finding, table: str, *, field: str) -> BadInput | CommitRefused:
+    """A finding as the error that a client gets, with all its evidence."""
+    if finding.rule in _ILL_MADE:
+        return BadInput(f"{table}: {finding.message}", field=field, rule=finding.rule)
+    theirs = finding.snapshot
+    evidence: dict[str, object] = {
+        "rule": finding.rule,
+        "theirs": None
+        if theirs is None
+        else {
+            "snapshot-id": theirs.snapshot_id,
+            "operation": theirs.summary.get("operation"),
+            "timestamp-ms": theirs.timestamp_ms,
+        },
+        "files": list(finding.files[:_FILES_SHOWN_MAX]),
+        "file-count": len(finding.files),
+        "filter": finding.filter,
+        "next": _NEXT.get(
+            finding.rule, "read again from the head, and redo the work that read or removed these files"
+        ),
+    }
+    kind = Diverged if finding.rule in _DIVERGED else ConflictFound
+    return kind(f"{table}: {finding.message}", **evidence)
 
 
 # --- which delete file may delete from which data file -----------------------------------------------------

@@ -20,9 +20,14 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from headgate.core.apply import apply
+from headgate.core.change import ChangeUpdate
+from headgate.core.conflicts import Finding, to_error
+from headgate.core.intake import take_in
+from headgate.core.locations import LocationPolicy
+from headgate.core.plan import Plan, PlanEffect, PlanReply, judge_only, plan_change
 from headgate.core.requirements import find_failed
 from headgate.core.table import MetadataLogEntry, TableMetadata
-from headgate.core.updates import AssertCreate, TableRequirement, TableUpdate
+from headgate.core.updates import AddSnapshot, AssertCreate, SetSnapshotRef, TableRequirement, TableUpdate
 from headgate.errors import BadInput, CommitRefused, CommitUnknown, HeadgateError, InvariantBroken, NotFound
 
 Target = tuple[tuple[str, ...], str]  # namespace levels and name
@@ -31,12 +36,16 @@ ATTEMPTS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class PlainCommit:
-    """An engine's own commit of one table: what must hold, and what to change."""
+class TableCommit:
+    """The commit of one table: what must hold, and what to change, by plain updates and by changes, in order.
+
+    `reads` is a read set: validations without a change. A table with a read set alone is judged, not written.
+    """
 
     target: Target
     requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
+    updates: tuple[TableUpdate | ChangeUpdate, ...]
+    reads: ChangeUpdate | None = None
 
     def creates(self) -> bool:
         """Whether it makes the table."""
@@ -61,6 +70,7 @@ class Candidate:
     target: Target
     base: Head | None
     metadata: TableMetadata
+    written: tuple[str, ...] = ()  # manifests and lists written for it
 
 
 # --- effects and replies --------------------------------------------------------------------------------
@@ -85,9 +95,13 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """Write what must be written before, then publish all candidates in one transaction with our key."""
+    """Write what must be written before, then publish all candidates in one transaction with our key.
+
+    `unchanged` are heads that were only read: the same transaction must find them as they were.
+    """
 
     candidates: tuple[Candidate, ...]
+    unchanged: tuple[Head, ...]
     attempt: int
 
 
@@ -117,7 +131,7 @@ class SwapUnknown:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Delete the files written for these candidates: a load has proved that they missed for good."""
+    """Delete the files written for these candidates: never sent, or a load proved that they missed for good."""
 
     candidates: tuple[Candidate, ...]
 
@@ -129,8 +143,8 @@ class Wait:
     attempt: int
 
 
-Effect = Load | Swap | Discard | Wait
-Reply = Loaded | Swapped | SwapLost | SwapRefused | SwapUnknown | None
+Effect = Load | Swap | Discard | Wait | PlanEffect
+Reply = Loaded | Swapped | SwapLost | SwapRefused | SwapUnknown | PlanReply | None
 
 
 # --- verdicts -------------------------------------------------------------------------------------------
@@ -163,13 +177,16 @@ Verdict = Committed | Refused | Unknown
 
 
 def commit_flow(
-    commits: tuple[PlainCommit, ...], *, attempts_max: int = ATTEMPTS_MAX
+    commits: tuple[TableCommit, ...],
+    *,
+    key: str,
+    policy: LocationPolicy | None = None,
+    attempts_max: int = ATTEMPTS_MAX,
 ) -> Generator[Effect, Reply, Verdict]:
     """Judge the commits against the heads, and publish them all by one swap."""
     targets = tuple(commit.target for commit in commits)
     sent: list[tuple[Candidate, ...]] = []
     refusal: HeadgateError | None = None
-    judged: tuple[Candidate, ...] | HeadgateError = ()
     for attempt in range(1, attempts_max + 2):
         loaded = yield Load(targets, attempt)
         if not isinstance(loaded, Loaded):
@@ -177,8 +194,8 @@ def commit_flow(
         if loaded.landed:
             return Committed(loaded.heads, replayed=True)
         standing = [candidates for candidates in sent if _stands(candidates, targets, loaded)]
-        if refusal is not None and judged in standing:
-            standing.remove(judged)
+        if refusal is not None and sent and sent[-1] in standing:
+            standing.remove(sent[-1])
         for candidates in sent:
             if candidates not in standing:
                 yield Discard(candidates)
@@ -187,15 +204,17 @@ def commit_flow(
             return _give_up(refusal, sent)
         if attempt > attempts_max:
             break
-        judged = judge(commits, loaded)
-        if isinstance(judged, HeadgateError):
-            return _give_up(judged, sent)
-        if not judged:
+        judged = yield from _judge(commits, loaded, _Terms(key, policy, loaded.now_ms))
+        if judged.refusal is not None:
+            if judged.candidates:
+                yield Discard(judged.candidates)
+            return _give_up(judged.refusal, sent)
+        if not judged.candidates:
             return Committed(loaded.heads)  # nothing to change
-        sent.append(judged)
-        reply = yield Swap(judged, attempt)
+        sent.append(judged.candidates)
+        reply = yield Swap(judged.candidates, judged.unchanged, attempt)
         if isinstance(reply, Swapped):
-            return Committed(_merge(loaded.heads, targets, judged, reply.heads), judged)
+            return Committed(_merge(loaded.heads, targets, judged.candidates, reply.heads), judged.candidates)
         if isinstance(reply, SwapRefused):
             refusal = reply.error
             continue  # look once more before answering: an earlier swap of ours may have landed
@@ -205,28 +224,96 @@ def commit_flow(
     )
 
 
-def judge(commits: tuple[PlainCommit, ...], loaded: Loaded) -> tuple[Candidate, ...] | HeadgateError:
-    """Candidates for the commits that change something, or the first refusal."""
-    candidates = []
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Candidates of the commits that change something, heads that were only read, or why it is all refused."""
+
+    candidates: tuple[Candidate, ...]
+    unchanged: tuple[Head, ...] = ()
+    refusal: HeadgateError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What all commits of one attempt are judged under."""
+
+    key: str
+    policy: LocationPolicy | None
+    now_ms: int
+
+
+def _judge(
+    commits: tuple[TableCommit, ...], loaded: Loaded, terms: _Terms
+) -> Generator[PlanEffect, PlanReply, _Judged]:
+    candidates: list[Candidate] = []
+    unchanged: list[Head] = []
     for commit, head in zip(commits, loaded.heads, strict=True):
-        if head is None and not commit.creates():
-            name = ".".join((*commit.target[0], commit.target[1]))
-            return NotFound(f"Table does not exist: {name}", kind="table")
-        failed = find_failed(commit.requirements, None if head is None else head.metadata)
-        if failed is not None:
-            return failed
+        written: list[str] = []
         try:
-            built = apply(
-                None if head is None else head.metadata,
-                commit.updates,
-                now_ms=loaded.now_ms,
-                previous_file=None if head is None else head.checkpoint,
-            )
-        except (BadInput, CommitRefused) as error:
-            return error
+            built = yield from _judge_one(commit, head, terms, written)
+        except HeadgateError as error:
+            if written and head is not None:
+                candidates.append(Candidate(commit.target, head, head.metadata, tuple(written)))
+            return _Judged(tuple(candidates), (), error)
         if built is not None:
-            candidates.append(Candidate(commit.target, head, built))
-    return tuple(candidates)
+            candidates.append(Candidate(commit.target, head, built, tuple(written)))
+        elif head is not None and commit.reads is not None:
+            unchanged.append(head)
+    return _Judged(tuple(candidates), tuple(unchanged))
+
+
+def _judge_one(
+    commit: TableCommit, head: Head | None, terms: _Terms, written: list[str]
+) -> Generator[PlanEffect, PlanReply, TableMetadata | None]:
+    """The metadata after one table's commit, or None when it changes nothing. Raises what refuses it."""
+    name = ".".join((*commit.target[0], commit.target[1]))
+    if head is None and not commit.creates():
+        raise NotFound(f"Table does not exist: {name}", kind="table")
+    base = None if head is None else head.metadata
+    failed = find_failed(commit.requirements, base)
+    if failed is not None:
+        raise failed
+    if commit.reads is not None and base is not None:
+        change = take_in(commit.reads, base, field="commit-validations")
+        finding = yield from judge_only(change, base)
+        if finding is not None:
+            raise to_error(finding, name, field="commit-validations")
+    updates: list[TableUpdate] = []
+    for i, update in enumerate(commit.updates):
+        if not isinstance(update, ChangeUpdate):
+            updates.append(update)
+            continue
+        field = f"updates[{i}]"
+        table = (apply(base, updates, now_ms=terms.now_ms) if updates else base) or base
+        if table is None:
+            raise BadInput("a table needs a schema before its first change", field=field)
+        change = take_in(update, table, field=field, policy=terms.policy)
+        planned = yield from plan_change(change, table, seed=f"{terms.key}/{name}/{i}", now_ms=terms.now_ms)
+        if isinstance(planned, Finding):
+            raise to_error(planned, name, field=field)
+        written.extend(planned.written)
+        updates.extend(_publish(planned, table))
+    checkpoint = None if head is None else head.checkpoint
+    return apply(base, updates, now_ms=terms.now_ms, previous_file=checkpoint)
+
+
+def _publish(planned: Plan, table: TableMetadata) -> list[TableUpdate]:
+    """The plain updates that a plan amounts to; a branch keeps its retention."""
+    snapshot = planned.snapshot
+    added: list[TableUpdate] = [AddSnapshot(snapshot=snapshot)]
+    if planned.branch is not None:
+        ref = table.envelope.refs.get(planned.branch)
+        added.append(
+            SetSnapshotRef(
+                ref_name=planned.branch,
+                snapshot_id=snapshot.snapshot_id,
+                type="branch",
+                min_snapshots_to_keep=None if ref is None else ref.min_snapshots_to_keep,
+                max_snapshot_age_ms=None if ref is None else ref.max_snapshot_age_ms,
+                max_ref_age_ms=None if ref is None else ref.max_ref_age_ms,
+            )
+        )
+    return added
 
 
 def _stands(candidates: tuple[Candidate, ...], targets: tuple[Target, ...], loaded: Loaded) -> bool:

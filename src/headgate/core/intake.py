@@ -29,12 +29,13 @@ from headgate.core.change import (
 )
 from headgate.core.filters import RowFilter, parse_filter
 from headgate.core.iceberg import partition_schema
+from headgate.core.locations import PATH_PROPERTIES, LocationPolicy
 from headgate.core.manifest import ContentFile, FileContent, Metrics, PartitionValue
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import parse_primitive, walk_fields
 from headgate.core.single_values import check_bound, decode_value
 from headgate.core.table import TableMetadata
-from headgate.errors import BadInput
+from headgate.errors import BadInput, LocationRefused
 
 FILES_MAX = 100_000
 # The path column of position delete files (spec, "Reserved Field IDs"); its bounds may name the one file they are for.
@@ -92,8 +93,13 @@ def partition_of(file: ContentFile) -> Partition:
     return file.spec_id, tuple(value for _, value in file.partition)
 
 
-def take_in(update: ChangeUpdate, table: TableMetadata, *, field: str) -> Change:
-    """The change that an update asks for; BadInput when it is not well made."""
+def take_in(
+    update: ChangeUpdate, table: TableMetadata, *, field: str, policy: LocationPolicy | None = None
+) -> Change:
+    """The change that an update asks for; BadInput when it is not well made.
+
+    With a policy, added files must be inside the table's own folders.
+    """
     action = action_of(update)
     if action is None:
         raise BadInput(
@@ -123,6 +129,8 @@ def take_in(update: ChangeUpdate, table: TableMetadata, *, field: str) -> Change
             for i, validation in enumerate(update.commit_validations)
         ),
     )
+    if policy is not None:
+        _check_places(change, table, policy, field)
     _check_shape(change, update, field)
     _check_versions(change, table.envelope.format_version, field)
     _check_unique(change, field)
@@ -131,6 +139,19 @@ def take_in(update: ChangeUpdate, table: TableMetadata, *, field: str) -> Change
 
 def _removed(ref: RemovedFile | str) -> Identity:
     return (ref, None) if isinstance(ref, str) else (ref.file_path, ref.content_offset)
+
+
+def _check_places(change: Change, table: TableMetadata, policy: LocationPolicy, field: str) -> None:
+    properties = table.envelope.properties
+    folders = (table.envelope.location, *(properties[name] for name in PATH_PROPERTIES if name in properties))
+    inside = tuple(policy.allow(folder, field="location") + "/" for folder in folders)
+    for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
+        for i, file in enumerate(files):
+            where = f"{field}.{name}[{i}].file-path"
+            if not policy.allow_file(file.file_path, field=where).startswith(inside):
+                raise LocationRefused(
+                    f"the file is not inside the table's folders: {file.file_path}", field=where
+                )
 
 
 def _check_shape(change: Change, update: ChangeUpdate, field: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from pyiceberg.expressions.visitors import manifest_evaluator
+from pyiceberg.expressions.visitors import inclusive_projection, manifest_evaluator
 
 from headgate.core.conflicts import Finding
 from headgate.core.filters import RowFilter
@@ -188,5 +188,7 @@ def may_hold_matches(manifest: ManifestFile, row_filter: RowFilter, table: Table
     spec = next(s for s in table.envelope.partition_specs if s.spec_id == manifest.partition_spec_id)
     # PyIceberg looks at these attributes of a manifest only.
     seen: Any = SimpleNamespace(partitions=list(manifest.partitions))
-    evaluate = manifest_evaluator(to_spec(spec), to_schema(table.schema()), row_filter.expression)
+    schema = to_schema(table.schema())
+    projected = inclusive_projection(schema, to_spec(spec))(row_filter.expression)
+    evaluate = manifest_evaluator(to_spec(spec), schema, projected)
     return bool(evaluate(seen))

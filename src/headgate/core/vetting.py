@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headgate.core.change import ChangeUpdate
 from headgate.core.locations import LocationPolicy, check_properties
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.updates import (
@@ -16,7 +17,7 @@ from headgate.core.updates import (
 )
 
 
-def check_updates(updates: Iterable[TableUpdate], policy: LocationPolicy) -> tuple[str, ...]:
+def check_updates(updates: Iterable[TableUpdate | ChangeUpdate], policy: LocationPolicy) -> tuple[str, ...]:
     """Refuse a location outside the allowed roots; returns the manifest lists, which must exist."""
     manifest_lists: list[str] = []
     for update in updates:

@@ -61,6 +61,18 @@ def decode_into(kind: type[_T], text: bytes, field_prefix: str = "", max_depth: 
         raise _wrong_shape(error, field_prefix) from error
 
 
+def prepare_kinds() -> None:
+    """Make decoders of all kinds known so far. Call it once, before threads decode.
+
+    msgspec 0.22 learns what a Struct holds when it is first asked to decode one, and two threads that ask at once
+    end the process (SIGSEGV): a service restarted under load died in its first second.
+    """
+    kinds = list(msgspec.Struct.__subclasses__())
+    for kind in kinds:  # grows while it is walked
+        kinds.extend(kind.__subclasses__())
+        msgspec.json.Decoder(kind)
+
+
 def convert_into(kind: type[_T], value: object, field_prefix: str = "") -> _T:
     """A decoded value as `kind`; a wrong type names its JSON path as `field`."""
     try:

@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import Any
 
 from headgate.errors import CommitUnknown, HeadgateError, Overloaded, StorageFailed, Unauthenticated
+from headgate.format.strict_json import prepare_kinds
 from headgate.service import idempotency
 from headgate.service.auth import ANONYMOUS, Credential
 from headgate.service.body import Disconnected, Receive, check_media_type, read_body
@@ -206,6 +207,7 @@ class App:
 
 def build_app(services: Services, settings: Settings, table: RouteTable) -> App:
     """The ASGI application of a service."""
+    prepare_kinds()
     return App(services, settings, table)
 
 

@@ -22,7 +22,6 @@ from headgate.core.flow import (
     Head,
     Load,
     Loaded,
-    PlainCommit,
     Refused,
     Reply,
     Swap,
@@ -30,14 +29,18 @@ from headgate.core.flow import (
     Swapped,
     SwapRefused,
     SwapUnknown,
+    TableCommit,
     Target,
     Unknown,
     Wait,
     commit_flow,
 )
+from headgate.core.live import FindLive
 from headgate.core.locations import canonical
+from headgate.core.plan import WriteManifest, WriteManifestList
 from headgate.core.table import Envelope, MetadataLogEntry
 from headgate.core.updates import AddSnapshot
+from headgate.core.window import ReadManifest, ReadManifestList
 from headgate.errors import (
     AlreadyExists,
     BadInput,
@@ -69,7 +72,7 @@ class Work:
 
     caller: Caller
     key: str
-    commits: tuple[PlainCommit, ...]
+    commits: tuple[TableCommit, ...]
     replay: dict[str, object]
     status: int
     event: str
@@ -78,7 +81,7 @@ class Work:
 def run_commit(services: Services, work: Work) -> Committed:
     """Drive the conversation to its verdict; raises the error of a refusal."""
     driver = _Driver(services, work)
-    conversation = commit_flow(work.commits)
+    conversation = commit_flow(work.commits, key=work.key, policy=services.locations)
     reply: Reply = None
     while True:
         try:
@@ -121,6 +124,16 @@ class _Driver:
                 return self._swap(effect)
             case Discard():
                 self._discard(effect.candidates)
+            case ReadManifestList():
+                return self._services.manifests.read_list(effect.location)
+            case ReadManifest():
+                return self._services.manifests.read_entries(effect.manifest)
+            case FindLive():
+                return self._services.manifests.find_live(effect)
+            case WriteManifest():
+                return self._services.manifests.write_manifest(effect)
+            case WriteManifestList():
+                return self._services.manifests.write_list(effect)
             case Wait():
                 self._services.metrics.swap_retries.inc()
                 time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2**effect.attempt)))
@@ -156,6 +169,7 @@ class _Driver:
             head, inline = self._write_file(candidate)
             heads.append(head)
             operations.append(swap_operation(candidate, head, checkpointed=inline))
+        operations.extend(store.CheckEntry(EntryId(head.id), head.version) for head in effect.unchanged)
         operations.extend(self._records(effect.candidates, heads))
         try:
             with services.metrics.time_store("swap"):
@@ -236,7 +250,8 @@ class _Driver:
 
     def _discard(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
-            if written := self._written.pop(id(candidate), None):
+            written = (*self._written.pop(id(candidate), ()), *candidate.written)
+            if written:
                 self._services.files.delete(written)
 
     def ask_for_checkpoints(self, verdict: Committed) -> None:

@@ -80,6 +80,8 @@ SHAPES: Mapping[type[HeadgateError], Shape] = {
     errors.AlreadyExists: Shape(HTTPStatus.CONFLICT, "AlreadyExistsException"),
     errors.NotEmpty: Shape(HTTPStatus.CONFLICT, "NamespaceNotEmptyException"),
     errors.CommitRefused: Shape(HTTPStatus.CONFLICT, "CommitFailedException"),
+    errors.ConflictFound: Shape(HTTPStatus.CONFLICT, "CommitConflictException"),
+    errors.Diverged: Shape(HTTPStatus.CONFLICT, "CommitDivergedException"),
     errors.RequirementFailed: Shape(HTTPStatus.CONFLICT, "CommitFailedException"),
     errors.CommitUnknown: Shape(HTTPStatus.INTERNAL_SERVER_ERROR, "CommitStateUnknownException"),
     errors.Unauthenticated: Shape(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException"),
@@ -139,9 +141,13 @@ def error_reply(error: HeadgateError) -> Reply:
     details: dict[str, object] = {"code": error.code, "retry": error.retry.value}
     if isinstance(error, errors.BadInput) and error.field is not None:
         details["field"] = error.field
-    for name, value in error.evidence.items():
-        details.setdefault(name, value)
-    body = _body(error.message, shape.type, shape.status, details)
+    conflict: dict[str, object] | None = None
+    if isinstance(error, errors.ConflictFound | errors.Diverged):
+        conflict = dict(error.evidence)
+    else:
+        for name, value in error.evidence.items():
+            details.setdefault(name, value)
+    body = _body(error.message, shape.type, shape.status, details, conflict)
     return Reply(shape.status, (body,), tuple(_headers(error, shape)))
 
 
@@ -198,6 +204,14 @@ def _headers(error: HeadgateError, shape: Shape) -> list[tuple[str, str]]:
     return headers
 
 
-def _body(message: str, type_name: str, status: int, details: Mapping[str, object]) -> bytes:
+def _body(
+    message: str,
+    type_name: str,
+    status: int,
+    details: Mapping[str, object],
+    conflict: Mapping[str, object] | None = None,
+) -> bytes:
     error = {"message": message, "type": type_name, "code": int(status), "stack": [], "headgate": details}
+    if conflict is not None:
+        error["conflict"] = conflict
     return msgspec.json.encode({"error": error}, enc_hook=str)

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 from headgate.core.names import path_segment
 from headgate.format.table_metadata import is_gzipped
-from headgate.service.services import Services
 
 METADATA_PATH = "write.metadata.path"
 
 
 def default_location(
-    services: Services,
+    root: str,
     namespace: tuple[str, ...],
     name: str,
     uuid: str,
@@ -21,7 +20,7 @@ def default_location(
     """A place of its own for every table: the suffix keeps a table made anew apart from files of the old one."""
     parent = namespace_properties.get("location")
     if parent is None:
-        parent = "/".join((services.locations.roots[0], *(path_segment(level) for level in namespace)))
+        parent = "/".join((root, *(path_segment(level) for level in namespace)))
     return f"{parent.rstrip('/')}/{path_segment(name)}-{uuid[:8]}"
 
 

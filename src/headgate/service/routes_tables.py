@@ -98,7 +98,7 @@ def load_table(services: Services, request: Request) -> Reply:
     etag = _etag(head, refs_only=mode == "refs")
     if etag in request.headers.get("if-none-match", ""):
         return not_modified(etag)
-    tables.check_file(services, head)
+    tables.ensure_file(services, head)
     return _table_reply(head, head.metadata, refs_only=mode == "refs")
 
 
@@ -182,12 +182,12 @@ ROUTES = (
     ),
     Route("GET", _ONE, load_table, Role.READ),
     Route("HEAD", _ONE, table_exists, Role.READ),
-    Route("POST", _ONE, commit_table, Role.MODIFY, Body.JSON, takes_key=True),
+    Route("POST", _ONE, commit_table, Role.INSERT, Body.JSON, takes_key=True),
     Route("DELETE", _ONE, drop_table, Role.ADMIN, takes_key=True),
     Route("POST", f"{_ONE}/unregister", unregister_table, Role.ADMIN, takes_key=True),
     Route("GET", f"{_ONE}/credentials", load_credentials, Role.READ),
     Route("POST", f"{_ONE}/sign", sign_request, Role.READ, Body.JSON, advertised=False),
     Route("POST", "/v1/tables/rename", rename_table, Role.ADMIN, Body.JSON, takes_key=True),
-    Route("POST", "/v1/transactions/commit", commit_transaction, Role.MODIFY, Body.JSON, takes_key=True),
+    Route("POST", "/v1/transactions/commit", commit_transaction, Role.INSERT, Body.JSON, takes_key=True),
 )
 REPLAYERS = {"table": replay_table, "unregistered": replay_unregistered}

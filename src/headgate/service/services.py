@@ -20,6 +20,7 @@ from headgate.files.s3_config import S3Config
 from headgate.service.auth import Authenticator
 from headgate.service.heads import HeadCache
 from headgate.service.housekeeping import Housekeeper
+from headgate.service.manifest_store import ManifestStore
 from headgate.service.metrics import Metrics
 from headgate.service.settings import Settings
 from headgate.store.base import Store
@@ -40,6 +41,7 @@ class Services:
     authenticator: Authenticator
     heads: HeadCache
     housekeeper: Housekeeper
+    manifests: ManifestStore
     background: ThreadPoolExecutor  # work that outlives its request: purges
 
     def close(self) -> None:
@@ -90,6 +92,7 @@ def build_services(
         authenticator=Authenticator(store, clock_ms=clock_ms, token_lifetime_s=settings.token_lifetime_s),
         heads=heads,
         housekeeper=housekeeper,
+        manifests=ManifestStore(files, limit_bytes=settings.manifest_cache_bytes, new_uuid=new_uuid),
         background=ThreadPoolExecutor(max_workers=2, thread_name_prefix="headgate-background"),
     )
 

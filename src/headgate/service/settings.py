@@ -102,6 +102,9 @@ class Settings:
     cache_bytes: int = _setting(
         256 << 20, "memory for parsed heads of tables; the least recently used go first", low=0, high=1 << 40
     )
+    manifest_cache_bytes: int = _setting(
+        256 << 20, "memory for parsed manifests; the least recently used go first", low=0, high=1 << 40
+    )
     checkpoint_interval_s: float = _setting(
         1.0, "how often metadata files of tables that moved are written", low=0.01, high=3600
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from headgate.core.change import ChangeUpdate, Validation
 from headgate.core.partitioning import PartitionSpec, SortOrder
 from headgate.core.schema import Schema
+from headgate.core.table import MAIN
 from headgate.core.updates import TableRequirement, TableUpdate
-from headgate.core.value import Value
+from headgate.core.value import Long, Value
 
 
 class Identifier(Value):
@@ -38,9 +40,13 @@ class RegisterTableRequest(Value):
 class CommitTableRequest(Value):
     """POST …/tables/{table}, and one change of a transaction."""
 
-    requirements: tuple[TableRequirement, ...]
-    updates: tuple[TableUpdate, ...]
+    updates: tuple[TableUpdate | ChangeUpdate, ...]
+    requirements: tuple[TableRequirement, ...] = ()
     identifier: Identifier | None = None
+    # A read set: validations without a change, judged from `base-snapshot-id` on `branch`.
+    commit_validations: tuple[Validation, ...] = ()
+    base_snapshot_id: Long | None = None
+    branch: str = MAIN
 
 
 class CommitTransactionRequest(Value):

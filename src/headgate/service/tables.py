@@ -11,8 +11,9 @@ from http import HTTPStatus
 
 import msgspec
 
+from headgate.core.change import Action, ChangeUpdate, Overwrite, action_of
 from headgate.core.create import TableDefinition, build_table
-from headgate.core.flow import Candidate, Head, PlainCommit, Target
+from headgate.core.flow import Candidate, Head, TableCommit, Target
 from headgate.core.locations import check_properties
 from headgate.core.names import check_levels, check_name
 from headgate.core.table import MetadataLogEntry, TableMetadata
@@ -95,10 +96,14 @@ def load_table(services: Services, target: Target) -> Head:
     return head
 
 
-def check_file(services: Services, head: Head) -> None:
-    """Report a table whose metadata file was written and is gone, as engines that read files would find it."""
-    written = head.checkpoint is not None and head.checkpoint.metadata_file == head.metadata_location
-    if written and not services.files.exists(head.metadata_location):
+def ensure_file(services: Services, head: Head) -> None:
+    """Have the metadata file of a head that is handed out: engines open it for their metadata tables.
+
+    One that is due is written now. One that was written and is gone is reported, as a reader of it would find.
+    """
+    if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
+        services.housekeeper.checkpoint(head)
+    elif not services.files.exists(head.metadata_location):
         raise NotFound(f"Failed to open input stream for file: {head.metadata_location}", kind="file")
 
 
@@ -121,7 +126,7 @@ def build_new_table(services: Services, target: Target, wanted: CreateTableReque
         services.locations.allow(wanted.location, field="location")
         location = wanted.location.rstrip("/")  # in the client's spelling: engines compare strings
     else:
-        location = default_location(services, *target, uuid, namespace.properties)
+        location = default_location(services.locations.roots[0], *target, uuid, namespace.properties)
     definition = TableDefinition(
         schema=wanted.schema,
         location=location,
@@ -245,8 +250,8 @@ def commit_transaction(services: Services, caller: Caller, changes: Sequence[Com
             f"a transaction takes at most {TABLES_PER_TRANSACTION_MAX} tables, not {len(changes)}",
             field="table-changes",
         )
-    commits: dict[Target, PlainCommit] = {}
-    role = Role.MODIFY
+    commits: dict[Target, TableCommit] = {}
+    role = Role.INSERT
     for i, change in enumerate(changes):
         field = f"table-changes[{i}].identifier"
         if change.identifier is None:
@@ -255,7 +260,7 @@ def commit_transaction(services: Services, caller: Caller, changes: Sequence[Com
         if target in commits:
             raise BadInput(f"the table is there twice: {dotted(target)}", field=field)
         commits[target] = _vet(services, caller, target, change)
-        role = Role.ADMIN if _role_for(change.updates) is Role.ADMIN else role
+        role = max(role, _role_for(change.updates), key=tuple(Role).index)
     run_commit(
         services,
         Work(
@@ -269,14 +274,29 @@ def commit_transaction(services: Services, caller: Caller, changes: Sequence[Com
     )
 
 
-def _role_for(updates: Sequence[TableUpdate]) -> Role:
-    return Role.MODIFY if all(isinstance(update, _DATA_UPDATES) for update in updates) else Role.ADMIN
+def _role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
+    """By intent: only what we build ourselves can be known to add files and nothing else."""
+    roles = {_role_for_one(update) for update in updates}
+    return max(roles, key=tuple(Role).index, default=Role.INSERT)
 
 
-def _vet(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> PlainCommit:
+def _role_for_one(update: TableUpdate | ChangeUpdate) -> Role:
+    if isinstance(update, ChangeUpdate):
+        return Role.INSERT if action_of(update) is Action.APPEND and not update.create_branch else Role.MODIFY
+    return Role.MODIFY if isinstance(update, _DATA_UPDATES) else Role.ADMIN
+
+
+def _vet(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> TableCommit:
     """What can be refused without a look at the table is refused here, before anything is written."""
     require(caller, _role_for(request.updates))
-    commit = PlainCommit(target, request.requirements, request.updates)
+    reads = None
+    if request.commit_validations:
+        reads = Overwrite(
+            commit_validations=request.commit_validations,
+            base_snapshot_id=request.base_snapshot_id,
+            branch=request.branch,
+        )
+    commit = TableCommit(target, request.requirements, request.updates, reads)
     if commit.creates() and len(request.requirements) > 1:
         raise BadInput("Invalid create requirements: assert-create stands alone", field="requirements")
     for manifest_list in check_updates(request.updates, services.locations):

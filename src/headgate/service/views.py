@@ -128,7 +128,9 @@ def create_view(services: Services, caller: Caller, namespace: Levels, wanted: N
     check_free(services, target)
     uuid, location = services.new_uuid(), wanted.location
     if location is None:
-        location = default_location(services, namespace, wanted.name, uuid, parent.properties)
+        location = default_location(
+            services.locations.roots[0], namespace, wanted.name, uuid, parent.properties
+        )
     services.locations.allow(location, field="location")
     check_properties(wanted.properties, services.locations)
     view = _build(wanted, location=location, uuid=uuid, now_ms=services.clock_ms())

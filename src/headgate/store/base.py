@@ -199,6 +199,14 @@ class SwapEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckEntry:
+    """Change nothing, but hold the entry as it is until this transaction ends: it must have the expected version."""
+
+    id: EntryId
+    expected_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class RenameEntry:
     """Give the entry another name, if it still has the expected version and the name is free."""
 
@@ -248,6 +256,7 @@ Operation = (
     | DropNamespace
     | CreateEntry
     | SwapEntry
+    | CheckEntry
     | RenameEntry
     | DropEntry
     | MarkCheckpoint

@@ -15,6 +15,7 @@ from typing import Any, assert_never
 from headgate.core.encoded_log import LogItem
 from headgate.errors import StorageFailed, invariant
 from headgate.store.base import (
+    CheckEntry,
     CreateEntry,
     CreateNamespace,
     DropEntry,
@@ -109,6 +110,9 @@ class MemoryStore:
 
     def _apply(self, operation: Operation) -> Refused | None:
         match operation:
+            case CheckEntry(id, expected_version):
+                standing = self._find_standing(id, expected_version=expected_version)
+                return standing if isinstance(standing, Refused) else None
             case SwapEntry():
                 return self._swap_entry(operation)
             case PutKey(record):

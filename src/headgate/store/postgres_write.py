@@ -18,6 +18,7 @@ import psycopg
 from headgate.core.encoded_log import LogItem
 from headgate.errors import invariant
 from headgate.store.base import (
+    CheckEntry,
     CreateEntry,
     CreateNamespace,
     DropEntry,
@@ -61,7 +62,9 @@ def apply(db: Connection, operations: Sequence[Operation]) -> Refused | None:
     """Run the operations in order up to the first that does not hold."""
     creates_table = any(isinstance(one, CreateEntry) and one.kind is Kind.TABLE for one in operations)
     written = {
-        one.id for one in operations if isinstance(one, SwapEntry | RenameEntry | DropEntry | MarkCheckpoint)
+        one.id
+        for one in operations
+        if isinstance(one, SwapEntry | CheckEntry | RenameEntry | DropEntry | MarkCheckpoint)
     }
     if len(written) > 1 or (written and creates_table):  # a lone row is locked by the statement that reads it
         db.execute(_LOCK_ENTRIES, (sorted(written),))
@@ -86,6 +89,9 @@ def _apply_one(db: Connection, operation: Operation) -> Refused | None:
     match operation:
         case SwapEntry():
             return _swap_entry(db, operation)
+        case CheckEntry(id, expected_version):  # the row stays locked until the transaction ends
+            standing = _load_standing(db, id, expected_version=expected_version)
+            return standing if isinstance(standing, Refused) else None
         case PutKey():
             return _put_key(db, operation)
         case MarkCheckpoint(id, version, location):

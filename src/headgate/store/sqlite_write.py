@@ -14,6 +14,7 @@ from typing import assert_never
 from headgate.core.encoded_log import LogItem
 from headgate.errors import invariant
 from headgate.store.base import (
+    CheckEntry,
     CreateEntry,
     CreateNamespace,
     DropEntry,
@@ -57,6 +58,9 @@ def _apply_one(db: sqlite3.Connection, operation: Operation) -> Refused | None:
     match operation:
         case SwapEntry():
             return _swap_entry(db, operation)
+        case CheckEntry(id, expected_version):
+            standing = _load_standing(db, id, expected_version=expected_version)
+            return standing if isinstance(standing, Refused) else None
         case PutKey():
             return _put_key(db, operation)
         case PutEvent():
