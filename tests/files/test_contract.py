@@ -124,7 +124,7 @@ def test_empty_and_large_objects_round_trip(place: tuple[Files, str]) -> None:
         files.write_new(f"{root}/large", [large, b"!"])
 
 
-def test_deleting_is_idempotent(place: tuple[Files, str]) -> None:
+def test_deleting_twice_is_no_error(place: tuple[Files, str]) -> None:
     files, root = place
     locations = [f"{root}/d/{number}" for number in range(3)]
     for location in locations:

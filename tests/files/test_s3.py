@@ -146,7 +146,7 @@ def test_a_request_that_never_arrives_is_a_failure_and_writes_nothing(
     assert not S3Files([root], s3_server.config()).exists(f"{root}/a")
 
 
-def test_retries_are_bounded(proxy: Proxy, s3_server: S3Server, root: str) -> None:
+def test_retries_of_a_request_are_bounded(proxy: Proxy, s3_server: S3Server, root: str) -> None:
     files = spoiled(proxy, s3_server, root, *["say 503"] * 20)
     files.write_new(f"{root}/a", [b"ours"])
     assert proxy.puts <= s3_server.config().retries_max + 1

@@ -172,7 +172,7 @@ BAD: list[tuple[str, str, object, int, str]] = [
     ("in no namespace", "/v1/namespaces/nowhere/tables", NEW, 404, "nowhere"),
     # --- commit
     ("commit without updates", TABLE, {"requirements": []}, 400, "updates"),
-    ("commit without requirements", TABLE, {"updates": []}, 400, "requirements"),
+    ("requirements is null", TABLE, {"updates": [], "requirements": None}, 400, "requirements"),
     ("updates is null", TABLE, {"requirements": [], "updates": None}, 400, "updates"),
     ("update is null", TABLE, updates(None), 400, "updates[0]"),
     ("update without an action", TABLE, updates({"location": "x"}), 400, "action"),

@@ -21,7 +21,6 @@ from pyiceberg.expressions.visitors import (
     inclusive_projection,
     residual_evaluator_of,
 )
-from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
 from headgate.core.iceberg import partition_schema, to_schema, to_spec
@@ -46,9 +45,9 @@ class _FileStatistics:
     upper_bounds: Mapping[int, bytes] | None
 
 
-def _statistics(file: ContentFile) -> DataFile:
+def _statistics(file: ContentFile) -> Any:
     metrics = file.metrics or Metrics()
-    seen: Any = _FileStatistics(
+    return _FileStatistics(
         record_count=file.record_count,
         value_counts=metrics.value_counts,
         null_value_counts=metrics.null_value_counts,
@@ -56,8 +55,6 @@ def _statistics(file: ContentFile) -> DataFile:
         lower_bounds=metrics.lower_bounds,
         upper_bounds=metrics.upper_bounds,
     )
-    found: DataFile = seen
-    return found
 
 
 def parse_filter(raw: object, schema: Schema, *, field: str) -> BooleanExpression:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TypeVar
@@ -107,7 +108,5 @@ def check_bound(type_: PrimitiveType, data: bytes, *, field: str) -> None:
     """Refuse bytes that are no single value of the type."""
     try:
         from_bytes(type_, data)
-    except (
-        Exception
-    ) as error:  # outermost edge: PyIceberg's decoders raise whatever struct, decimal or uuid do
+    except (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error) as error:
         raise BadInput(f"the bound does not decode as {type_}", field=field) from error

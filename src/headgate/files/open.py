@@ -79,7 +79,7 @@ class RoutedFiles:
 def _open_s3(roots: Sequence[str], config: S3Config) -> Files:
     try:
         # Inside the function because obstore is an optional dependency: a local warehouse runs without it.
-        from headgate.files.s3 import S3Files
+        from headgate.files.s3 import S3Files  # optional extra
     except ModuleNotFoundError as error:
         raise StorageFailed("S3 needs the package obstore; install headgate[s3]") from error
     return S3Files(roots, config)

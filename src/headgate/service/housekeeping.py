@@ -22,7 +22,7 @@ from headgate.service.heads import HeadCache
 from headgate.service.logs import log
 from headgate.store.base import EntryId, MarkCheckpoint, Store
 
-_KEYS_INTERVAL_S = 60.0
+_ROUND_INTERVAL_S = 60.0
 _KEYS_PER_ROUND_MAX = 10_000
 _STALE_MAX = 10_000
 _BYTES_PER_S = 16 * 1024 * 1024  # a table of 64 MB of metadata is checkpointed every four seconds at most
@@ -55,8 +55,7 @@ class Housekeeper:
 
     def start(self) -> None:
         """Find what an earlier process left behind, and begin."""
-        for header in self._store.stale_checkpoints(limit=_STALE_MAX):
-            self.checkpoint_soon((header.namespace, header.name))
+        self._find_stale()
         self._thread = threading.Thread(target=self._run, name="headgate-housekeeper", daemon=True)
         self._thread.start()
 
@@ -87,16 +86,16 @@ class Housekeeper:
         self._store.write((MarkCheckpoint(EntryId(head.id), head.version, head.metadata_location),))
 
     def _run(self) -> None:
-        next_expiry = time.monotonic()
+        next_round = time.monotonic() + _ROUND_INTERVAL_S
         while not self._stop.wait(min(0.1, self._interval_s)):
             now = time.monotonic()
             with self._lock:
                 ripe = [target for target, at in self._due.items() if at <= now]
             for target in ripe:
                 self._try_checkpoint(target)
-            if now >= next_expiry:
-                next_expiry = now + _KEYS_INTERVAL_S
-                self._try_expire_keys()
+            if now >= next_round:
+                next_round = now + _ROUND_INTERVAL_S
+                self._try_round()
 
     def _try_checkpoint(self, target: Target) -> None:
         with self._lock:
@@ -120,9 +119,15 @@ class Housekeeper:
             if len(self._rested) > _STALE_MAX:
                 self._rested.clear()
 
-    def _try_expire_keys(self) -> None:
+    def _try_round(self) -> None:
+        """Forget old keys; take over the checkpoints of a replica that died."""
         try:
             before_ms = self._clock_ms() - self._key_lifetime_ms
             self._store.expire_keys(before_ms=before_ms, limit=_KEYS_PER_ROUND_MAX)
+            self._find_stale()
         except HeadgateError as error:
-            log(logging.WARNING, "old keys were not forgotten; will try again", error=str(error))
+            log(logging.WARNING, "housekeeping was not finished; will try again", error=str(error))
+
+    def _find_stale(self) -> None:
+        for header in self._store.stale_checkpoints(limit=_STALE_MAX):
+            self.checkpoint_soon((header.namespace, header.name))
