@@ -1,4 +1,3 @@
-
 """`./dev rck`: the Apache Iceberg REST Compatibility Kit against a Headgate of its own, on a fresh warehouse.
 
 Exit code: the kit's own (0 when no test failed), or 3 when it could not run. Never touches a running service.

@@ -893,6 +893,6 @@ def test_every_mutation_says_what_it_did_in_the_outbox(client: AppClient) -> Non
     assert [one.sequence for one in stored] == sorted(one.sequence for one in stored)
     committed_event = json.loads(stored[2].event.payload)
     assert committed_event["added-snapshots"] == [{"snapshot-id": 1, "operation": "append"}]
-    assert committed_event["updates"] == ["add-snapshot", "set-snapshot-ref"]
+    assert [update["action"] for update in committed_event["updates"]] == ["add-snapshot", "set-snapshot-ref"]
     ids = {one.event.entry_id for one in stored[1:6]}
     assert len(ids) == 1

@@ -71,6 +71,7 @@ class Candidate:
     base: Head | None
     metadata: TableMetadata
     written: tuple[str, ...] = ()  # manifests and lists written for it
+    updates: tuple[TableUpdate, ...] = ()  # what was applied, changes as the plain updates they amount to
 
 
 # --- effects and replies --------------------------------------------------------------------------------
@@ -242,28 +243,37 @@ class _Terms:
     now_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Trail:
+    """What judging one commit leaves behind, whether it ends in a candidate or not."""
+
+    written: list[str]
+    updates: list[TableUpdate]
+
+
 def _judge(
     commits: tuple[TableCommit, ...], loaded: Loaded, terms: _Terms
 ) -> Generator[PlanEffect, PlanReply, _Judged]:
     candidates: list[Candidate] = []
     unchanged: list[Head] = []
     for commit, head in zip(commits, loaded.heads, strict=True):
-        written: list[str] = []
+        trail = _Trail([], [])
         try:
-            built = yield from _judge_one(commit, head, terms, written)
+            built = yield from _judge_one(commit, head, terms, trail)
         except HeadgateError as error:
-            if written and head is not None:
-                candidates.append(Candidate(commit.target, head, head.metadata, tuple(written)))
+            if trail.written and head is not None:
+                candidates.append(Candidate(commit.target, head, head.metadata, tuple(trail.written)))
             return _Judged(tuple(candidates), (), error)
         if built is not None:
-            candidates.append(Candidate(commit.target, head, built, tuple(written)))
+            applied = tuple(trail.updates)
+            candidates.append(Candidate(commit.target, head, built, tuple(trail.written), applied))
         elif head is not None and commit.reads is not None:
             unchanged.append(head)
     return _Judged(tuple(candidates), tuple(unchanged))
 
 
 def _judge_one(
-    commit: TableCommit, head: Head | None, terms: _Terms, written: list[str]
+    commit: TableCommit, head: Head | None, terms: _Terms, trail: _Trail
 ) -> Generator[PlanEffect, PlanReply, TableMetadata | None]:
     """The metadata after one table's commit, or None when it changes nothing. Raises what refuses it."""
     name = ".".join((*commit.target[0], commit.target[1]))
@@ -278,7 +288,7 @@ def _judge_one(
         finding = yield from judge_only(change, base)
         if finding is not None:
             raise to_error(finding, name, field="commit-validations")
-    updates: list[TableUpdate] = []
+    updates = trail.updates
     for i, update in enumerate(commit.updates):
         if not isinstance(update, ChangeUpdate):
             updates.append(update)
@@ -291,7 +301,7 @@ def _judge_one(
         planned = yield from plan_change(change, table, seed=f"{terms.key}/{name}/{i}", now_ms=terms.now_ms)
         if isinstance(planned, Finding):
             raise to_error(planned, name, field=field)
-        written.extend(planned.written)
+        trail.written.extend(planned.written)
         updates.extend(_publish(planned, table))
     checkpoint = None if head is None else head.checkpoint
     return apply(base, updates, now_ms=terms.now_ms, previous_file=checkpoint)

@@ -1,6 +1,6 @@
 """The ASGI application: the order in which a request is checked, worked on and answered.
 
-    in flight? → route → token → headers → body → (worker thread:) principal → role → key → handler
+    in flight? → route → token → headers → body → (worker thread:) principal → role → key → handler → held?
 
 Nothing of the body is read before the token is good, and nothing is done before the role allows it. Below
 `_work` everything is synchronous. `except Exception` stands here and nowhere else in the service.
@@ -30,6 +30,7 @@ from headgate.service.roles import Caller, Role, require
 from headgate.service.routing import Match, Router, parse_query
 from headgate.service.services import Services
 from headgate.service.settings import Settings
+from headgate.service.waiting import Waiters
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -51,6 +52,7 @@ class App:
         self._router = Router(table.routes)
         self._in_flight = 0
         self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
+        self._waiters = Waiters(services.store, self._workers, limit=settings.waiters_max)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the life of the process."""
@@ -70,6 +72,7 @@ class App:
             match = self._router.match(scope["method"], scope["raw_path"])
             route = match.route.template
             reply = await self._admit(scope, receive, headers, match, request_id)
+            reply = await self._waiters.settle(reply)  # counted out: who waits is in nobody's way
         except Disconnected:
             return
         except HeadgateError as error:
@@ -198,6 +201,10 @@ class App:
         await receive()
         await asyncio.to_thread(self.close)
         await send({"type": "lifespan.shutdown.complete"})
+
+    def stop_waiting(self) -> None:
+        """Answer the requests that wait for events with what they have: the service is about to stop."""
+        self._waiters.close()
 
     def close(self) -> None:
         """Wait for the workers, then close the services: nothing is pulled away from under a commit."""

@@ -9,9 +9,6 @@ import logging
 import random
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-
-import msgspec
 
 from headgate.core.encoded_log import LogDelta
 from headgate.core.flow import (
@@ -29,7 +26,6 @@ from headgate.core.flow import (
     Swapped,
     SwapRefused,
     SwapUnknown,
-    TableCommit,
     Target,
     Unknown,
     Wait,
@@ -39,7 +35,6 @@ from headgate.core.live import FindLive
 from headgate.core.locations import canonical
 from headgate.core.plan import WriteManifest, WriteManifestList
 from headgate.core.table import Envelope, MetadataLogEntry
-from headgate.core.updates import AddSnapshot
 from headgate.core.window import ReadManifest, ReadManifestList
 from headgate.errors import (
     AlreadyExists,
@@ -52,30 +47,19 @@ from headgate.errors import (
     StorageFailed,
 )
 from headgate.format.table_metadata import encode_envelope, encode_file
+from headgate.service.commit_records import Work, event_operation, key_operation
+from headgate.service.evidence import name_other
 from headgate.service.http_errors import is_failure
 from headgate.service.idempotency import KeyTaken
 from headgate.service.logs import log, log_commit
 from headgate.service.own_files import OwnFiles
 from headgate.service.placement import metadata_location
-from headgate.service.roles import Caller
 from headgate.service.services import Services
 from headgate.store import base as store
 from headgate.store.base import EntryId, Kind, Reason, Stream
 
 _WAIT_MAX_S = 0.2
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Who commits what, under which key, and how the answer is rebuilt when the key comes again."""
-
-    caller: Caller
-    key: str
-    commits: tuple[TableCommit, ...]
-    replay: dict[str, object]
-    status: int
-    event: str
 
 
 def run_commit(services: Services, work: Work) -> Committed:
@@ -99,7 +83,10 @@ def run_commit(services: Services, work: Work) -> Committed:
             break
     driver.log(verdict)
     if not isinstance(verdict, Committed):
+        name_other(verdict.error, driver.heads, services.store)
         raise verdict.error
+    if not verdict.candidates and not verdict.replayed:
+        driver.store_unchanged(verdict)
     driver.ask_for_checkpoints(verdict)
     driver.clean_up(verdict)
     return verdict
@@ -115,6 +102,7 @@ class _Driver:
         self._started = time.perf_counter()
         self._attempt = 0
         self.is_in_doubt = False  # a swap was sent, and nobody knows whether it landed
+        self.heads: tuple[Head | None, ...] = ()  # as last loaded
 
     def carry_out(self, effect: Effect) -> Reply:
         match effect:
@@ -147,6 +135,7 @@ class _Driver:
         landed = effect.attempt > 1 and self._find_landed()
         if landed:
             heads = self._services.heads.load(effect.targets)
+        self.heads = heads
         return Loaded(heads, landed, self._services.clock_ms())
 
     def _find_landed(self) -> bool:
@@ -205,44 +194,10 @@ class _Driver:
         return Head(id_, version, metadata, location, checkpoint), inline
 
     def _records(self, candidates: Sequence[Candidate], heads: Sequence[Head]) -> Iterable[store.Operation]:
-        work, now_ms = self._work, self._services.clock_ms()
-        replay = dict(work.replay)
-        if replay["kind"] == "table":
-            replay["id"] = heads[0].id
-        yield store.PutKey(
-            store.KeyRecord(
-                key=work.key,
-                principal=work.caller.principal,
-                fingerprint=work.caller.fingerprint,
-                status=work.status,
-                body=msgspec.json.encode(replay),
-                created_at_ms=now_ms,
-            )
-        )
-        updates = {commit.target: commit.updates for commit in work.commits}
+        work, now_ms, count = self._work, self._services.clock_ms(), len(candidates)
+        yield key_operation(work, candidates, heads, now_ms=now_ms)
         for candidate, head in zip(candidates, heads, strict=True):
-            added = [u.snapshot for u in updates[candidate.target] if isinstance(u, AddSnapshot)]
-            payload = {
-                "metadata-location": head.metadata_location,
-                "version": head.version,
-                "snapshot-id": head.metadata.envelope.current_snapshot_id,
-                "added-snapshots": [
-                    {"snapshot-id": s.snapshot_id, "operation": s.summary.get("operation")} for s in added
-                ],
-                "updates": sorted({str(u.__struct_config__.tag) for u in updates[candidate.target]}),
-            }
-            yield store.PutEvent(
-                store.Event(
-                    kind="create-table" if candidate.base is None else work.event,
-                    namespace=candidate.target[0],
-                    name=candidate.target[1],
-                    entry_id=EntryId(head.id),
-                    principal=work.caller.principal,
-                    key=work.key,
-                    at_ms=now_ms,
-                    payload=msgspec.json.encode(payload),
-                )
-            )
+            yield event_operation(work, candidate, head, now_ms=now_ms, event_count=count)
 
     def _remember(self, candidate: Candidate, head: Head) -> None:
         removes = any(delta.removed for delta in swap_logs(candidate).values())
@@ -253,6 +208,15 @@ class _Driver:
             written = (*self._written.pop(id(candidate), ()), *candidate.written)
             if written:
                 self._services.files.delete(written)
+
+    def store_unchanged(self, verdict: Committed) -> None:
+        """Keep the verdict of a commit that changes nothing, which no swap has stored, under the client's key."""
+        if self._work.caller.key is None:
+            return
+        now_ms = self._services.clock_ms()
+        refused = self._services.store.write((key_operation(self._work, (), verdict.heads, now_ms=now_ms),))
+        if refused is not None:
+            raise KeyTaken
 
     def ask_for_checkpoints(self, verdict: Committed) -> None:
         """Have the metadata files written that the swap left behind, whoever found that it landed."""

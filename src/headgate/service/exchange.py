@@ -55,6 +55,15 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """A reply may wait for an event after `seen`, without a worker; then `look` makes the reply anew."""
+
+    within_ms: int
+    seen: int
+    look: Callable[[], Reply]
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """An answer. The parts of the body are sent as they are, one after the other."""
 
@@ -62,6 +71,7 @@ class Reply:
     parts: tuple[bytes, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     content_type: str = JSON
+    hold: Hold | None = None  # there is nothing to tell yet: wait before this is sent
 
     @property
     def body(self) -> bytes:

@@ -31,11 +31,11 @@ class PageRequest:
 
 def read_page(query: Mapping[str, str], *, listing: str, size_max: int) -> PageRequest:
     """The page that a query asks for. `listing` names what is listed, like `tables:a.b`."""
-    size = _read_size(query.get("pageSize", ""), size_max)
+    size = read_size(query.get("pageSize", ""), size_max)
     token = query.get("pageToken")
     if token is None:
         return PageRequest(paged=False, after=None, size=size_max)
-    return PageRequest(paged=True, after=_decode(token, listing) if token else None, size=size)
+    return PageRequest(paged=True, after=decode_token(token, listing) if token else None, size=size)
 
 
 def load_page(
@@ -49,7 +49,7 @@ def load_page(
     if page.paged:
         found = list(load(page.after, page.size + 1))
         items = found[: page.size]
-        return items, _encode(name_of(items[-1]), listing) if len(found) > page.size else None
+        return items, encode_token(name_of(items[-1]), listing) if len(found) > page.size else None
     items, after = [], None
     while True:  # bounded by the number of items: each turn moves `after` on
         found = list(load(after, page.size))
@@ -59,21 +59,24 @@ def load_page(
         after = name_of(found[-1])
 
 
-def _read_size(text: str, size_max: int) -> int:
+def read_size(text: str, size_max: int, *, field: str = "pageSize") -> int:
+    """How many items a client wants at most; all that it may have when it does not say."""
     if not text:
         return size_max
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and int(text) >= 1):
-        raise BadInput(f"pageSize: expected a number of at least 1, got {text[:50]!r}", field="pageSize")
+        raise BadInput(f"{field}: expected a number of at least 1, got {text[:50]!r}", field=field)
     return min(int(text), size_max)
 
 
-def _encode(after: str, listing: str) -> str:
+def encode_token(after: str, listing: str) -> str:
+    """The place behind `after` in a listing, as an opaque text."""
     text = after.encode()
     return base64.urlsafe_b64encode(_check(text, listing) + text).decode("ascii").rstrip("=")
 
 
-def _decode(token: str, listing: str) -> str:
-    refused = BadInput("pageToken: not a token of this listing", field="pageToken")
+def decode_token(token: str, listing: str, *, field: str = "pageToken") -> str:
+    """The place that a token names; BadInput when it is not of this listing."""
+    refused = BadInput(f"{field}: not a token of this listing", field=field)
     if len(token) > _TOKEN_CHARS_MAX or not token.isascii():
         raise refused
     try:

@@ -12,6 +12,7 @@ from headgate.errors import BadInput, NotFound, Unsupported
 from headgate.format.strict_json import decode_into
 from headgate.format.table_metadata import METADATA_BYTES_MAX, encode_parts, inflate
 from headgate.service import table_lifecycle, tables
+from headgate.service.commit_records import Landed, landed_in
 from headgate.service.exchange import (
     Body,
     Reply,
@@ -24,6 +25,7 @@ from headgate.service.exchange import (
 )
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import read_page
+from headgate.service.preferences import wants_minimal
 from headgate.service.roles import Role
 from headgate.service.services import Services
 from headgate.service.table_requests import (
@@ -56,6 +58,21 @@ def _table_reply(
         headers = (("etag", _etag(head, refs_only=refs_only)),)
     closing = b',"config":{}}' if with_config else b"}"
     return parts_reply((opening, *encode_parts(metadata, refs_only=refs_only), closing), headers=headers)
+
+
+def _minimal_reply(head: Head, landed: Landed | None) -> Reply:
+    """What a commit brought and nothing of what was there before; expired snapshots are left out."""
+    metadata = head.metadata
+    ids = () if landed is None else landed.snapshot_ids
+    added = [snapshot for id_ in ids if (snapshot := metadata.find_snapshot(id_)) is not None]
+    current = metadata.envelope.current_snapshot_id
+    body = {
+        "metadata-location": head.metadata_location if landed is None else landed.metadata_location,
+        "snapshot-id": ids[-1] if ids else current,
+        "snapshots": added,
+        "sequence-number": added[-1].sequence_number if added else metadata.envelope.last_sequence_number,
+    }
+    return json_reply(body, headers=(("preference-applied", "return=minimal"),))
 
 
 def list_tables(services: Services, request: Request) -> Reply:
@@ -111,7 +128,9 @@ def table_exists(services: Services, request: Request) -> Reply:
 def commit_table(services: Services, request: Request) -> Reply:
     """POST /v1/namespaces/{namespace}/tables/{table}"""
     body = decode_into(CommitTableRequest, request.body, max_depth=request.json_depth_max)
-    head = tables.commit_table(services, request.caller, _target(request), body)
+    head, landed = tables.commit_table(services, request.caller, _target(request), body)
+    if wants_minimal(request.headers):
+        return _minimal_reply(head, landed)
     return _table_reply(head, head.metadata, with_config=False)
 
 
@@ -161,6 +180,9 @@ def replay_table(services: Services, request: Request, stored: Mapping[str, obje
     if header is None or header.kind is not Kind.TABLE:
         raise NotFound("the commit landed; the table has been dropped since", kind="table")
     head = tables.load_table(services, (header.namespace, header.name))
+    is_commit = request.method == "POST" and "table" in request.params
+    if is_commit and wants_minimal(request.headers):
+        return _minimal_reply(head, landed_in(stored))
     return _table_reply(head, head.metadata)
 
 

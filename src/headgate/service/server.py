@@ -88,6 +88,15 @@ class BoundedProtocol(HttpToolsProtocol):
 class GracefulServer(uvicorn.Server):
     """Stops on SIGTERM and SIGINT with exit code 0: uvicorn would raise the signal again afterwards."""
 
+    def __init__(self, config: uvicorn.Config, *, before_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._before_stop = before_stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the requests in flight; those that only wait are told to answer now."""
+        self._before_stop()
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle the two signals while the server runs."""
@@ -132,4 +141,4 @@ def serve(app: App, settings: Settings, listener: socket.socket) -> None:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.stop_timeout_s)),
     )
-    GracefulServer(config).run(sockets=[listener])
+    GracefulServer(config, before_stop=app.stop_waiting).run(sockets=[listener])

@@ -80,6 +80,9 @@ class Settings:
     in_flight_max: int = _setting(
         256, "requests in the service at once; over it, 429 with Retry-After", low=1, high=65536
     )
+    waiters_max: int = _setting(
+        128, "requests that wait for an event at once; over it, 429 with Retry-After", low=0, high=65536
+    )
     connections_max: int = _setting(1024, "open connections; over it, new ones are closed", low=1, high=65536)
     page_size_max: int = _setting(1000, "most items in one page of a listing", low=1, high=100_000)
     s3_endpoint: str = _setting("", "URL of the S3 service, when it is not AWS")

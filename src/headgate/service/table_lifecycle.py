@@ -89,7 +89,12 @@ def _replace_table(
                 swap,
                 *key_operations(services, caller, {"kind": "table", "id": old.id}, role=Role.ADMIN),
                 table_event(
-                    services, caller, target, old.id, "register-table", {"metadata-location": location}
+                    services,
+                    caller,
+                    target,
+                    old.id,
+                    "register-table",
+                    {"table-uuid": metadata.envelope.table_uuid, "metadata-location": location},
                 ),
             )
         )
@@ -123,7 +128,12 @@ def rename_table(services: Services, caller: Caller, source: Target, destination
                 RenameEntry(header.id, header.version, destination[0], destination[1]),
                 *key_operations(services, caller, {"kind": "none"}, role=Role.ADMIN),
                 table_event(
-                    services, caller, destination, header.id, "rename-table", {"from": dotted(source)}
+                    services,
+                    caller,
+                    destination,
+                    header.id,
+                    "rename-table",
+                    {"table-uuid": header.uuid, "source": {"namespace": source[0], "name": source[1]}},
                 ),
             )
         )
@@ -169,7 +179,10 @@ def _take_out(
                 "Cannot purge table: GC is disabled (deleting files may corrupt other tables)",
                 field="purgeRequested",
             )
-        about: dict[str, object] = {"metadata-location": head.metadata_location}
+        about: dict[str, object] = {
+            "table-uuid": head.metadata.envelope.table_uuid,
+            "metadata-location": head.metadata_location,
+        }
         refused = services.store.write(
             (
                 DropEntry(EntryId(head.id), head.version),

@@ -40,8 +40,8 @@ class RegisterTableRequest(Value):
 class CommitTableRequest(Value):
     """POST …/tables/{table}, and one change of a transaction."""
 
+    requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate | ChangeUpdate, ...]
-    requirements: tuple[TableRequirement, ...] = ()
     identifier: Identifier | None = None
     # A read set: validations without a change, judged from `base-snapshot-id` on `branch`.
     commit_validations: tuple[Validation, ...] = ()

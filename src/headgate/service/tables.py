@@ -32,7 +32,8 @@ from headgate.core.updates import (
 from headgate.core.vetting import check_updates
 from headgate.errors import BadInput, NotFound
 from headgate.format.table_metadata import encode_file
-from headgate.service.commits import Work, describe_refusal, run_commit, swap_operation
+from headgate.service.commit_records import Landed, Work, added_snapshots, landed_in
+from headgate.service.commits import describe_refusal, run_commit, swap_operation
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import PageRequest, load_page
@@ -180,7 +181,14 @@ def publish_new(
         (
             swap_operation(Candidate(target, None, metadata), head, checkpointed=True),
             *key_operations(services, caller, {"kind": "table", "id": head.id}, role=Role.ADMIN),
-            table_event(services, caller, target, head.id, event, {"metadata-location": location}),
+            table_event(
+                services,
+                caller,
+                target,
+                head.id,
+                event,
+                {"table-uuid": envelope.table_uuid, "metadata-location": location},
+            ),
         )
     )
     if refused is not None:
@@ -211,8 +219,10 @@ def table_event(
     )
 
 
-def commit_table(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> Head:
-    """One table's plain commit."""
+def commit_table(
+    services: Services, caller: Caller, target: Target, request: CommitTableRequest
+) -> tuple[Head, Landed | None]:
+    """One table's commit: the head, and what was published if anything was."""
     if request.identifier is not None:
         named = (tuple(request.identifier.namespace), request.identifier.name)
         if named != target:
@@ -224,21 +234,25 @@ def commit_table(services: Services, caller: Caller, target: Target, request: Co
             check_target(*target, field="")  # raises, and says what is wrong with the name
         raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
     commit = _vet(services, caller, target, request)
-    verdict = run_commit(
-        services,
-        Work(
-            caller=caller,
-            key=caller.key or services.new_uuid(),
-            commits=(commit,),
-            replay={"kind": "table", "role": _role_for(request.updates).value},
-            status=HTTPStatus.OK,
-            event="commit-table",
-        ),
+    work = Work(
+        caller=caller,
+        key=caller.key or services.new_uuid(),
+        commits=(commit,),
+        replay={"kind": "table", "role": _role_for(request.updates).value},
+        status=HTTPStatus.OK,
+        event="commit-table",
     )
+    verdict = run_commit(services, work)
     head = verdict.heads[0]
     if head is None:  # committed, and dropped by somebody since
         raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
-    return head
+    if verdict.replayed:  # a swap of ours landed unheard, and the head may have moved on
+        stored = services.store.load_key(caller.principal, work.key)
+        return head, None if stored is None else landed_in(msgspec.json.decode(stored.body))
+    if not verdict.candidates:
+        return head, None
+    added = added_snapshots(verdict.candidates[0])
+    return head, Landed(head.metadata_location, tuple(snapshot.snapshot_id for snapshot in added))
 
 
 def commit_transaction(services: Services, caller: Caller, changes: Sequence[CommitTableRequest]) -> None:

@@ -245,9 +245,10 @@ class PutKey:
 
 @dataclass(frozen=True, slots=True)
 class PutEvent:
-    """Add a row to the outbox."""
+    """Add a row to the outbox. `snapshot_ids` are the snapshots of its entry that it brought."""
 
     event: Event
+    snapshot_ids: tuple[int, ...] = ()
 
 
 Operation = (
@@ -319,6 +320,12 @@ class Store(Protocol):
 
     def read_events(self, *, after: int, limit: int) -> list[StoredEvent]:
         """Outbox rows after a sequence, in order, never skipping one that commits later."""
+
+    def read_entry_events(self, id: EntryId, *, after: int, limit: int) -> list[StoredEvent]:
+        """As `read_events`, of one entry, whatever its names were."""
+
+    def find_snapshot_event(self, id: EntryId, snapshot_id: int) -> StoredEvent | None:
+        """The newest event that brought this snapshot of an entry; seen as soon as it is committed."""
 
     def put_principal(self, principal: Principal) -> None:
         """Create or replace a principal."""

@@ -72,6 +72,7 @@ class MemoryStore:
         self._names: dict[tuple[Levels, str], EntryId] = {}
         self._keys: dict[tuple[str, str], KeyRecord] = {}
         self._events: dict[int, Event] = {}
+        self._event_snapshots: dict[tuple[EntryId | None, int], int] = {}
         self._principals: dict[str, Principal] = {}
         self._secrets: dict[str, bytes] = {}
         self._journal: list[tuple[Any, Any, Any]] = []
@@ -120,9 +121,12 @@ class MemoryStore:
                     return _refused(Reason.KEY_EXISTS, record.key)
                 self._put(self._keys, (record.principal, record.key), record)
                 return None
-            case PutEvent(event):
+            case PutEvent(event, snapshot_ids):
                 path_of(event.namespace)
-                self._put(self._events, len(self._events) + 1, event)
+                sequence = len(self._events) + 1
+                self._put(self._events, sequence, event)
+                for snapshot_id in snapshot_ids:
+                    self._put(self._event_snapshots, (event.entry_id, snapshot_id), sequence)
                 return None
             case MarkCheckpoint():
                 self._mark_checkpoint(operation)
@@ -397,6 +401,18 @@ class MemoryStore:
         with self._held():
             last = min(after + limit, len(self._events))
             return [StoredEvent(at, self._events[at]) for at in range(max(after, 0) + 1, last + 1)]
+
+    def read_entry_events(self, id: EntryId, *, after: int, limit: int) -> list[StoredEvent]:
+        """As `read_events`, of one entry."""
+        with self._held():
+            ours = [(at, event) for at, event in self._events.items() if at > after and event.entry_id == id]
+        return [StoredEvent(at, event) for at, event in sorted(ours, key=lambda pair: pair[0])[:limit]]
+
+    def find_snapshot_event(self, id: EntryId, snapshot_id: int) -> StoredEvent | None:
+        """The newest event that brought this snapshot of an entry."""
+        with self._held():
+            at = self._event_snapshots.get((id, snapshot_id))
+            return None if at is None else StoredEvent(at, self._events[at])
 
     # --- principals, secrets, life ---------------------------------------------------------------------
 

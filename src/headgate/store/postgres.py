@@ -220,6 +220,14 @@ class PostgresStore:
         """Outbox rows after a sequence, in order, never skipping one that commits later."""
         return self._run(lambda db: postgres_read.read_events(db, after, limit))
 
+    def read_entry_events(self, id: EntryId, *, after: int, limit: int) -> list[StoredEvent]:
+        """As `read_events`, of one entry, whatever its names were."""
+        return self._run(lambda db: postgres_read.read_entry_events(db, id, after, limit))
+
+    def find_snapshot_event(self, id: EntryId, snapshot_id: int) -> StoredEvent | None:
+        """The newest event that brought this snapshot of an entry; seen as soon as it is committed."""
+        return self._run(lambda db: postgres_read.find_snapshot_event(db, id, snapshot_id))
+
     def load_principal(self, client_id: str) -> Principal | None:
         """One principal, or None."""
         return self._run(lambda db: postgres_read.load_principal(db, client_id))

@@ -159,18 +159,45 @@ def load_key(db: Connection, principal: str, key: str) -> KeyRecord | None:
     return None if row is None else key_of(row)
 
 
+_EVENT_COLUMNS = "sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload"
+
 # Only numbers below the oldest running transaction: see the theory in `postgres.py`.
-_READ_EVENTS = """
-SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload FROM events
-WHERE sequence > %s AND sequence < (((SELECT value FROM counters WHERE name = 'event-offset')
+_HAS_ENDED = """
+sequence < (((SELECT value FROM counters WHERE name = 'event-offset')
     + pg_snapshot_xmin(pg_current_snapshot())::text::bigint) << %s)
-ORDER BY sequence LIMIT %s
+"""
+
+_READ_EVENTS = f"""
+SELECT {_EVENT_COLUMNS} FROM events WHERE sequence > %s AND {_HAS_ENDED} ORDER BY sequence LIMIT %s
 """
 
 
 def read_events(db: Connection, after: int, limit: int) -> list[StoredEvent]:
     rows = db.execute(_READ_EVENTS, (after, EVENT_BITS, limit))
     return [StoredEvent(row[0], event_of(row[1:])) for row in rows]
+
+
+# The same bound as for the whole feed, so that the feed of one entry is never ahead of another's.
+_READ_ENTRY_EVENTS = f"""
+SELECT {_EVENT_COLUMNS} FROM events
+WHERE entry_id = %s AND sequence > %s AND {_HAS_ENDED} ORDER BY sequence LIMIT %s
+"""
+
+
+def read_entry_events(db: Connection, id: EntryId, after: int, limit: int) -> list[StoredEvent]:
+    rows = db.execute(_READ_ENTRY_EVENTS, (id, after, EVENT_BITS, limit))
+    return [StoredEvent(row[0], event_of(row[1:])) for row in rows]
+
+
+_FIND_SNAPSHOT_EVENT = f"""
+SELECT {_EVENT_COLUMNS} FROM events WHERE sequence =
+    (SELECT max(sequence) FROM event_snapshots WHERE entry_id = %s AND snapshot_id = %s)
+"""
+
+
+def find_snapshot_event(db: Connection, id: EntryId, snapshot_id: int) -> StoredEvent | None:
+    row = db.execute(_FIND_SNAPSHOT_EVENT, (id, snapshot_id)).fetchone()
+    return None if row is None else StoredEvent(row[0], event_of(row[1:]))
 
 
 # --- principals and secrets ------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from headgate.store.base import (
     DropEntry,
     DropNamespace,
     EntryId,
-    Event,
     Kind,
     MarkCheckpoint,
     Operation,
@@ -73,7 +72,7 @@ def apply(db: Connection, operations: Sequence[Operation]) -> Refused | None:
     events = 0
     for index, operation in enumerate(operations):
         if isinstance(operation, PutEvent):
-            _put_event(db, operation.event, number=events)
+            _put_event(db, operation, number=events)
             events += 1
         elif (refused := _apply_one(db, operation)) is not None:
             return replace(refused, index=index)
@@ -127,10 +126,20 @@ SELECT ((value + pg_current_xact_id()::text::bigint) << %s) | %s, %s, %s, %s, %s
 FROM counters WHERE name = 'event-offset'
 """
 
+_PUT_EVENT_AND_SNAPSHOTS = f"""
+WITH written AS ({_PUT_EVENT} RETURNING entry_id, sequence)
+INSERT INTO event_snapshots (entry_id, snapshot_id, sequence)
+SELECT entry_id, unnest(%s::bigint[]), sequence FROM written
+"""
 
-def _put_event(db: Connection, event: Event, *, number: int) -> None:
+
+def _put_event(db: Connection, put: PutEvent, *, number: int) -> None:
     invariant(number < 1 << EVENT_BITS, f"one write has at most {1 << EVENT_BITS} events")
-    db.execute(_PUT_EVENT, (EVENT_BITS, number, *event_row(event)))
+    row = (EVENT_BITS, number, *event_row(put.event))
+    if put.snapshot_ids:
+        db.execute(_PUT_EVENT_AND_SNAPSHOTS, (*row, list(dict.fromkeys(put.snapshot_ids))))
+    else:
+        db.execute(_PUT_EVENT, row)
 
 
 _MARK_CHECKPOINT = """

@@ -144,15 +144,35 @@ def load_key(db: Connection, principal: str, key: str) -> KeyRecord | None:
 
 
 # One writer at a time: the order of sequences is the order of commits.
-_READ_EVENTS = """
-SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload FROM events
-WHERE sequence > ? ORDER BY sequence LIMIT ?
-"""
+_EVENT_COLUMNS = "sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload"
+
+_READ_EVENTS = f"SELECT {_EVENT_COLUMNS} FROM events WHERE sequence > ? ORDER BY sequence LIMIT ?"
 
 
 def read_events(db: Connection, after: int, limit: int) -> list[StoredEvent]:
     rows = db.execute(_READ_EVENTS, (after, limit))
     return [StoredEvent(row[0], event_of(row[1:])) for row in rows]
+
+
+_READ_ENTRY_EVENTS = f"""
+SELECT {_EVENT_COLUMNS} FROM events WHERE entry_id = ? AND sequence > ? ORDER BY sequence LIMIT ?
+"""
+
+
+def read_entry_events(db: Connection, id: EntryId, after: int, limit: int) -> list[StoredEvent]:
+    rows = db.execute(_READ_ENTRY_EVENTS, (id, after, limit))
+    return [StoredEvent(row[0], event_of(row[1:])) for row in rows]
+
+
+_FIND_SNAPSHOT_EVENT = f"""
+SELECT {_EVENT_COLUMNS} FROM events WHERE sequence =
+    (SELECT max(sequence) FROM event_snapshots WHERE entry_id = ? AND snapshot_id = ?)
+"""
+
+
+def find_snapshot_event(db: Connection, id: EntryId, snapshot_id: int) -> StoredEvent | None:
+    row = db.execute(_FIND_SNAPSHOT_EVENT, (id, snapshot_id)).fetchone()
+    return None if row is None else StoredEvent(row[0], event_of(row[1:]))
 
 
 # --- principals and secrets ------------------------------------------------------------------------------

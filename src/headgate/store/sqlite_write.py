@@ -63,8 +63,11 @@ def _apply_one(db: sqlite3.Connection, operation: Operation) -> Refused | None:
             return standing if isinstance(standing, Refused) else None
         case PutKey():
             return _put_key(db, operation)
-        case PutEvent():
-            db.execute(_PUT_EVENT, event_row(operation.event))
+        case PutEvent(event, snapshot_ids):
+            sequence = db.execute(_PUT_EVENT, event_row(event)).lastrowid
+            if snapshot_ids:
+                rows = [(event.entry_id, snapshot_id, sequence) for snapshot_id in dict.fromkeys(snapshot_ids)]
+                db.executemany(_PUT_EVENT_SNAPSHOT, rows)
             return None
         case MarkCheckpoint(id, version, location):
             db.execute(_MARK_CHECKPOINT, (location, version, version, id, version, version))
@@ -95,6 +98,8 @@ _PUT_EVENT = """
 INSERT INTO events (kind, namespace, name, entry_id, principal, key, at_ms, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+
+_PUT_EVENT_SNAPSHOT = "INSERT INTO event_snapshots (entry_id, snapshot_id, sequence) VALUES (?, ?, ?)"
 
 _MARK_CHECKPOINT = """
 UPDATE entries SET checkpoint_location = ?, checkpoint_version = ?, is_stale = ? < version

@@ -1,0 +1,1 @@
+"""The commit conversation with scripted effects and replies."""

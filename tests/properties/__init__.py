@@ -1,0 +1,1 @@
+"""Properties of the core over rows: what is committed concurrently equals a serial execution."""
