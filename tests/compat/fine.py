@@ -17,38 +17,18 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.conversions import to_bytes, to_json
+from pyiceberg.conversions import to_bytes
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, PrimitiveType, StringType
 
 from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestEntry
+from headgate.format.content_files import encode_content_file
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from tests.compat.lake import CATALOG, Lake, Rows
 
 ENGINE = "engine"
 PATH_ID, POSITION_ID = 2147483546, 2147483545  # columns of position delete files
-_WORDS = {
-    FileContent.DATA: "data",
-    FileContent.POSITION_DELETES: "position-deletes",
-    FileContent.EQUALITY_DELETES: "equality-deletes",
-}
-_MAPS = (
-    "column_sizes",
-    "value_counts",
-    "null_value_counts",
-    "nan_value_counts",
-    "lower_bounds",
-    "upper_bounds",
-)
 _COUNTS = ("added-", "deleted-", "removed-", "total-", "changed-")
-_PLAIN = (
-    "split_offsets",
-    "sort_order_id",
-    "content_offset",
-    "content_size_in_bytes",
-    "referenced_data_file",
-    "equality_ids",
-)
 _ARROW: dict[str, tuple[pa.DataType, PrimitiveType]] = {
     "long": (pa.int64(), LongType()),
     "int": (pa.int32(), IntegerType()),
@@ -82,13 +62,14 @@ class Written:
     sequence_number: int | None  # of the added data, when it is not the snapshot's own
     counts: Json  # of the summary
 
-    def described(self) -> tuple[object, ...]:
+    def described(self) -> Json:
         """Everything but what is the snapshot's own: its id and the row ids that it gave out."""
 
         def plain(files: tuple[ContentFile, ...]) -> list[ContentFile]:
             return sorted((replace(file, first_row_id=None) for file in files), key=repr)
 
-        return plain(self.added), plain(self.removed), self.sequence_number, self.operation, self.counts
+        found: Json = {"added": plain(self.added), "removed": plain(self.removed)}
+        return {**found, "number": self.sequence_number, "operation": self.operation, **self.counts}
 
     def data(self) -> tuple[ContentFile, ...]:
         """Data files that were added."""
@@ -190,8 +171,11 @@ class Fine:
     def wire(self, files: Sequence[ContentFile]) -> list[Json]:
         """The files as content-file JSON of the REST specification."""
         table = self.load()
-        specs, schema = table.specs(), table.schema()
-        return [_to_wire(f, [c.field_type for c in specs[f.spec_id].partition_type(schema).fields]) for f in files]
+        types = {
+            id_: {field.field_id: field.field_type for field in spec.partition_type(table.schema()).fields}
+            for id_, spec in table.specs().items()
+        }
+        return [encode_content_file(file, types[file.spec_id]) for file in files]
 
     def to_update(self, written: Written, **fields: Any) -> Json:
         """The change that does what a snapshot did, file by file."""
@@ -215,8 +199,14 @@ class Fine:
         head = self.head()
         assert head is not None
         ours = self.read(head)
-        assert ours.described() == engines.described()
-        assert self.lake.rows(self.name) == self.lake.rows(f"SELECT * FROM {self.name} VERSION AS OF '{ENGINE}'")
+        mine, theirs = ours.described(), engines.described()
+        unlike = {
+            key: (mine.get(key), theirs.get(key)) for key in mine | theirs if mine.get(key) != theirs.get(key)
+        }
+        assert not unlike, unlike
+        assert self.lake.rows(self.name) == self.lake.rows(
+            f"SELECT * FROM {self.name} VERSION AS OF '{ENGINE}'"
+        )
         return ours
 
     # --- files of a writer that knows Parquet only ------------------------------------------------------
@@ -295,27 +285,4 @@ def _read(manifest_list: str) -> list[ManifestEntry]:
     for manifest in decode_manifest_list(_local(manifest_list), location=manifest_list):
         path = manifest.manifest_path
         found.extend(decode_manifest(_local(path), manifest, location=path, metrics=True))
-    return found
-
-
-def _to_wire(file: ContentFile, types: Sequence[Any]) -> Json:
-    found: Json = {
-        "content": _WORDS[file.content],
-        "file-path": file.file_path,
-        "file-format": file.file_format.lower(),
-        "spec-id": file.spec_id,
-        "partition": [
-            None if value is None else to_json(type_, value)
-            for type_, (_, value) in zip(types, file.partition, strict=True)
-        ],
-        "file-size-in-bytes": file.file_size_in_bytes,
-        "record-count": file.record_count,
-    }
-    for name in _PLAIN:
-        if (value := getattr(file, name)) is not None:
-            found[name.replace("_", "-")] = value
-    for name in _MAPS:
-        if (items := getattr(file.metrics, name)) is not None:
-            values = [value.hex() if isinstance(value, bytes) else value for value in items.values()]
-            found[name.replace("_", "-")] = {"keys": list(items), "values": values}
     return found

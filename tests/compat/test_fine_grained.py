@@ -66,7 +66,7 @@ def test_tuples_and_bounds_of_every_type_come_through(lake: Lake) -> None:
         "id BIGINT, day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ, price DECIMAL(9, 2), big DECIMAL(38, 10), "
         "raw BINARY, yes BOOLEAN, f FLOAT, d DOUBLE, s STRING, n STRUCT<x: INT, y: ARRAY<STRING>>, m MAP<STRING, INT>",
         partitioned="day, years(at), hours(wall), price, truncate(10, price), yes, d, bucket(4, s), "
-        "truncate(2, raw), truncate(3, s), days(at), months(day)",
+        "truncate(2, raw), truncate(3, s), big",
     )
     t = Fine(lake, "t")
     cells = (
@@ -129,7 +129,9 @@ def test_compacted_data_keeps_the_number_that_later_equality_deletes_are_measure
     t = _table(lake)
     for n in range(2):
         t.replay(_INSERT.format(t.name, f"id + {n * 2}, 'a'", 2))
-    compacted = t.take(f"CALL lake.system.rewrite_data_files('{t.name}', options => map('rewrite-all', 'true'))")
+    compacted = t.take(
+        f"CALL lake.system.rewrite_data_files('{t.name}', options => map('rewrite-all', 'true'))"
+    )
     assert compacted.sequence_number is not None
     gone = t.write([_COLUMNS[0]], [(3,)], content="equality-deletes", **{"equality-ids": [1]})
     t.change("delete", add_delete_files=[gone])
@@ -193,7 +195,10 @@ def test_partitions_are_overwritten_dynamically(lake: Lake) -> None:
     t.replay(f"INSERT INTO {t.name} VALUES (1, 'a'), (2, 'b'), (3, NULL)")
     lake.sql(f"DELETE FROM {t.name} WHERE id = 99")
     keys = [{"spec-id": 0, "partition": ["a"]}, {"spec-id": 0, "partition": [None]}]
-    new = [t.write(_COLUMNS, _ids((10, 11)), partition=["a"]), t.write(_COLUMNS, [(30, None)], partition=[None])]
+    new = [
+        t.write(_COLUMNS, _ids((10, 11)), partition=["a"]),
+        t.write(_COLUMNS, [(30, None)], partition=[None]),
+    ]
     t.change("overwrite", drop_partitions=keys, add_data_files=new, summary={"replace-partitions": "true"})
     assert t.agrees([(10, "a"), (11, "a"), (2, "b"), (30, None)])
     assert t.planned("kind = 'a'") == 1
@@ -227,14 +232,10 @@ def test_equality_deletes_apply_to_older_rows_only(lake: Lake) -> None:
     lake.sql(f"UPDATE {t.name} SET id = 70 WHERE id = 7")
     left = [*_ids((0, 1, 2)), *_ids((4, 5, 6, 70), "b")]
     assert lake.rows(t.name) == left
-    # A compaction applies the deletes, a change then drops what is left of them: PyIceberg reads the table again.
-    t.replay(
-        f"CALL lake.system.rewrite_data_files('{t.name}', options => map('rewrite-all', 'true', "
-        "'use-starting-sequence-number', 'false'))"
-    )
-    stale = [file for file in t.live() if file.content is not FileContent.DATA]
-    if stale:
-        t.change("delete", remove_delete_files=t.wire(stale))
+    # A compaction applies the deletes; none is left that reaches a row, and PyIceberg reads the table again.
+    options = "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')"
+    t.commit(t.to_update(t.take(f"CALL lake.system.rewrite_data_files('{t.name}', options => {options})")))
+    assert {file.content for file in t.live()} == {FileContent.DATA}
     assert t.agrees(left)
 
 
@@ -276,7 +277,10 @@ def test_spark_cherry_picks_and_publishes_what_a_change_staged(lake: Lake) -> No
         summary={"wap.id": "audit-1"},
     )
     assert t.agrees(_ids((0, 1)))
-    assert lake.rows(f"SELECT * FROM {t.name} VERSION AS OF {staged['snapshot-id']}") == [*_ids((0, 1)), (5, "s")]
+    assert lake.rows(f"SELECT * FROM {t.name} VERSION AS OF {staged['snapshot-id']}") == [
+        *_ids((0, 1)),
+        (5, "s"),
+    ]
     lake.call("cherrypick_snapshot", t.name, f"snapshot_id => {staged['snapshot-id']}")
     lake.call("publish_changes", t.name, "wap_id => 'audit-1'")
     assert audited["parent-snapshot-id"] == staged["parent-snapshot-id"]
@@ -296,7 +300,9 @@ def test_a_change_makes_a_branch_that_spark_writes_to_and_fast_forwards(lake: La
     assert unknown.status_code == 404
     file = t.write(_COLUMNS, _ids((5,), "d"))
     t.change("append", branch="dev", create_branch=True, add_data_files=[file])
-    lake.sql(f"INSERT INTO {t.name}.branch_dev VALUES (6, 'd')", f"DELETE FROM {t.name}.branch_dev WHERE id = 0")
+    lake.sql(
+        f"INSERT INTO {t.name}.branch_dev VALUES (6, 'd')", f"DELETE FROM {t.name}.branch_dev WHERE id = 0"
+    )
     t.change("append", branch="dev", add_data_files=[t.write(_COLUMNS, _ids((7,), "d"))])
     ahead = [(1, "a"), (5, "d"), (6, "d"), (7, "d")]
     assert lake.rows(f"SELECT * FROM {t.name} VERSION AS OF 'dev'") == ahead
@@ -344,7 +350,7 @@ def test_a_new_column_a_new_spec_and_the_first_files_of_both_come_in_one_request
         {"action": "delete", "remove-data-files": [old["file-path"]], "summary": {"why": "of one request"}},
     )
     assert t.agrees([(0, "a", None), (1, "a", None), (7, "b", 7), (8, "b", 8)])
-    assert t.planned("size = 7") == 1
+    assert t.planned("size = 7") == 2  # the file before the column knows nothing of it
     assert lake.rows(f"SHOW TBLPROPERTIES {t.name} ('team')") == [("team", "red")]
     lake.sql(f"INSERT INTO {t.name} VALUES (9, 'c', 9)", f"DELETE FROM {t.name} WHERE size = 8")
     t.replay(f"UPDATE {t.name} SET size = 70 WHERE id = 7")

@@ -118,7 +118,7 @@ def judge(line: Line, outcome: Outcome, result: Callable[[], Line], place: str) 
             return None
         return f"WRONG: want {want['rule']}, got {outcome}"
     if outcome is not None:
-        if outcome[0] in ("already-live", "second-deletion-vector"):
+        if outcome[0] in ("already-live", "second-deletion-vector", "vector-without-data-file"):
             return outcome[0]
         if outcome[0] == "missing-required-removes" and line["operation"]["action"] == "overwrite":
             return "overwrite-of-a-missing-file"
@@ -140,4 +140,5 @@ ON_PURPOSE = (
     "overwrite-of-a-missing-file",
     "second-deletion-vector",
     "totals-of-a-new-branch",
+    "vector-without-data-file",
 )

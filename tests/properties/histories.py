@@ -11,6 +11,7 @@ from functools import cache
 
 from headgate.core.change import ChangeUpdate
 from headgate.core.conflicts import Finding
+from headgate.core.isolation import Isolation
 from headgate.core.plan import plan_change
 from headgate.core.table import MAIN, Snapshot
 from headgate.core.updates import RemoveSnapshots, SetSnapshotRef
@@ -117,7 +118,7 @@ class Run:
             self.outcome.trace.append(f"rolled back to {parent}")
 
 
-def run_history(number: int, *, isolation: str | None = None, plans: Plans = plan_change) -> Outcome:
+def run_history(number: int, *, isolation: Isolation | None = None, plans: Plans = plan_change) -> Outcome:
     """The history of this number; every writer at this isolation, or each at its own."""
     dice = random.Random(number)
     variant = VARIANTS[number % len(VARIANTS)]
@@ -149,7 +150,7 @@ def _rows(dice: random.Random, name: str, count: int) -> tuple[Row, ...]:
     return tuple(Row(f"{name}.{n}", id_, dice.choice(CATS), dice.randrange(3)) for n, id_ in enumerate(ids))
 
 
-def _operation(dice: random.Random, name: str, isolation: str) -> Operation:
+def _operation(dice: random.Random, name: str, isolation: Isolation) -> Operation:
     kind, how = dice.choice(_KINDS)
     low = dice.randrange(len(IDS))
     scope = Scope(

@@ -112,8 +112,16 @@ def put_key(key: str = "k", *, principal: str = "ann", status: int = 200, at_ms:
     return PutKey(KeyRecord(key, principal, "fp-" + key, status, b'{"ok":true}', at_ms))
 
 
-def put_event(kind: str = "swap", *, name: str = "t", key: str | None = None) -> PutEvent:
-    return PutEvent(Event(kind, NS, name, None, "ann", key, 7, b'{"kind":"%s"}' % kind.encode()))
+def put_event(
+    kind: str = "swap",
+    *,
+    name: str = "t",
+    key: str | None = None,
+    id: EntryId | None = None,
+    snapshot_ids: tuple[int, ...] = (),
+) -> PutEvent:
+    event = Event(kind, NS, name, id, "ann", key, 7, b'{"kind":"%s"}' % kind.encode())
+    return PutEvent(event, snapshot_ids)
 
 
 @dataclass(frozen=True, slots=True)

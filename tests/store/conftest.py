@@ -35,7 +35,16 @@ def emptied_postgres_url(migrated_postgres_url: str) -> str:
 
 def empty_postgres(connection: object) -> None:
     """Back to the state after migration. DELETE is quicker than TRUNCATE for a few rows."""
-    for table in ("entry_log", "entries", "namespaces", "keys", "events", "principals", "secrets"):
+    for table in (
+        "entry_log",
+        "entries",
+        "namespaces",
+        "keys",
+        "events",
+        "event_snapshots",
+        "principals",
+        "secrets",
+    ):
         connection.execute(f"DELETE FROM {table}")  # type: ignore[attr-defined]
     connection.execute("UPDATE counters SET value = 1 WHERE name = 'namespace-version'")  # type: ignore[attr-defined]
 

@@ -120,7 +120,7 @@ def settle(draft: Draft, model: Store) -> Operation | None:
         case "key":
             return put_key(draft.name, principal=draft.location, at_ms=len(draft.tags))
         case _:
-            return put_event(draft.location, name=draft.name)
+            return put_event(draft.location, name=draft.name, id=draft.id, snapshot_ids=draft.removed)
 
 
 def settle_all(drafts: Sequence[Draft], model: Store) -> list[Operation]:
@@ -155,6 +155,14 @@ def picture(store: Store) -> dict[str, object]:
         "stale": store.stale_checkpoints(limit=3),
         "keys": [store.load_key(principal, key) for principal in LOCATIONS for key in NAMES],
         "events": [stored.event for stored in store.read_events(after=0, limit=1000)],
+        "events by id": [
+            [stored.event for stored in store.read_entry_events(id, after=0, limit=1000)] for id in IDS
+        ],
+        "snapshots": [
+            None if (stored := store.find_snapshot_event(id, snapshot_id)) is None else stored.event
+            for id in IDS
+            for snapshot_id in range(5)
+        ],
     }
 
 

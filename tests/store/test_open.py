@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import BadInput
-from headgate.store.base import SCHEMA_VERSION_TABLE
+from headgate.store.base import SCHEMA_VERSION_TABLE, EntryId
 from headgate.store.memory import MemoryStore
-from headgate.store.migrate import Migration, load_migrations, plan_migrations
+from headgate.store.migrate import CREATE_VERSIONS, Migration, load_migrations, plan_migrations
 from headgate.store.open import open_store
 from headgate.store.sqlite import SqliteStore
 from tests.store.builders import Catalog, namespace
@@ -76,6 +76,7 @@ except BadInput as error:
 # --- migrations ------------------------------------------------------------------------------------------
 
 STORES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
+VERSIONS = [(migration.number,) for migration in load_migrations("sqlite")]
 
 
 @pytest.fixture(params=STORES)
@@ -98,6 +99,40 @@ def run_sql(url: str, statement: str) -> list[tuple[object, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
+def versions_of(url: str) -> list[tuple[object, ...]]:
+    return run_sql(url, f"SELECT version FROM {SCHEMA_VERSION_TABLE} ORDER BY version")
+
+
+def open_as_it_was(url: str, version: int) -> None:
+    """A database of the first migrations only."""
+    dialect = url.partition(":")[0].replace("postgresql", "postgres")
+    run_sql(url, CREATE_VERSIONS)
+    for migration in load_migrations(dialect)[:version]:
+        for statement in migration.statements:
+            run_sql(url, statement)
+        run_sql(url, f"INSERT INTO {SCHEMA_VERSION_TABLE} (version) VALUES ({migration.number})")
+
+
+def test_events_of_the_first_version_are_found_by_entry_and_by_snapshot(url: str) -> None:
+    open_as_it_was(url, 1)
+    payload = '{"added-snapshots":[{"snapshot-id":9007199254740993},{"snapshot-id":5}]}'
+    for sequence, entry_id, text in ((1, "'x'", payload), (2, "NULL", "{}"), (3, "'x'", '{"version":2}')):
+        body = f"CAST('{text}' AS BLOB)" if url.startswith("sqlite") else f"convert_to('{text}', 'UTF8')"
+        run_sql(
+            url,
+            "INSERT INTO events (sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload) "
+            f"VALUES ({sequence}, 'commit-table', 'db', 't', {entry_id}, 'ann', 'k', 7, {body})",
+        )
+    store = open_store(url)
+    assert versions_of(url) == VERSIONS
+    assert [one.sequence for one in store.read_entry_events(EntryId("x"), after=0, limit=9)] == [1, 3]
+    for snapshot_id in (9007199254740993, 5):
+        found = store.find_snapshot_event(EntryId("x"), snapshot_id)
+        assert found is not None
+        assert found.sequence == 1
+    store.close()
+
+
 def test_opening_again_keeps_what_is_there(url: str) -> None:
     first = open_store(url)
     Catalog(first).must(namespace("a"))
@@ -105,14 +140,14 @@ def test_opening_again_keeps_what_is_there(url: str) -> None:
     second = open_store(url)
     assert second.load_namespace(("a",)) is not None
     second.close()
-    assert run_sql(url, f"SELECT version FROM {SCHEMA_VERSION_TABLE}") == [(1,)]
+    assert versions_of(url) == VERSIONS
 
 
 def test_processes_that_start_at_once_on_an_empty_database_all_start(url: str) -> None:
     script = "import sys; from headgate.store.open import open_store; open_store(sys.argv[1]).close()"
     started = [subprocess.Popen([sys.executable, "-c", script, url]) for _ in range(4)]
     assert [process.wait(timeout=60) for process in started] == [0, 0, 0, 0]
-    assert run_sql(url, f"SELECT version FROM {SCHEMA_VERSION_TABLE}") == [(1,)]
+    assert versions_of(url) == VERSIONS
 
 
 def test_a_database_of_a_newer_version_is_refused(url: str) -> None:

@@ -120,6 +120,21 @@ def test_events_of_a_restored_dump_stay_before_new_ones(catalog: Catalog, url: s
         connection.execute("DELETE FROM events")
 
 
+def test_the_feed_of_one_entry_waits_for_slower_transactions_too_but_a_snapshot_is_found_at_once(
+    catalog: Catalog, url: str
+) -> None:
+    ours = catalog.create("t").id
+    with psycopg.connect(url, autocommit=True) as slow:
+        slow.execute("BEGIN")
+        assert postgres_write.apply(slow, [put_event("slow")]) is None
+        catalog.must(put_event("quick", id=ours, snapshot_ids=(8,)))
+        assert catalog.store.read_entry_events(ours, after=0, limit=9) == []
+        found = catalog.store.find_snapshot_event(ours, 8)
+        assert found is not None
+        slow.execute("COMMIT")
+    assert catalog.store.read_entry_events(ours, after=0, limit=9) == [found]
+
+
 # --- connections and COMMIT ------------------------------------------------------------------------------
 
 

@@ -28,6 +28,16 @@ _BY_STATUS: Mapping[int, type[HeadgateError]] = {
     HTTPStatus.TOO_MANY_REQUESTS: errors.Overloaded,
 }
 
+_VERDICTS = frozenset(
+    (
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.NOT_FOUND,
+        HTTPStatus.NOT_ACCEPTABLE,
+        HTTPStatus.CONFLICT,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    )
+)
+
 
 class _Body(msgspec.Struct):
     message: str = ""
@@ -79,6 +89,14 @@ def is_certain(answer: Answer) -> bool:
     if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return True
     return to_error(answer).retry is Retry.LATER
+
+
+def is_verdict(answer: Answer) -> bool:
+    """Whether a refusal holds for every copy of the request: it is stored under the key, which counts once.
+
+    Others are about this copy alone (a token that ended, say), and tell nothing of an earlier one.
+    """
+    return answer.status in _VERDICTS
 
 
 def is_worth_resending(answer: Answer) -> bool:

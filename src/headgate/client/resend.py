@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from headgate.client.auth import Credentials
-from headgate.client.refusals import is_certain, is_worth_resending, retry_after_s, to_error
+from headgate.client.refusals import is_certain, is_verdict, is_worth_resending, retry_after_s, to_error
 from headgate.client.transport import Answer, AnswerLost, NotSent, Transport
 from headgate.core.backoff import BackoffPolicy, Spread, delay_ms
 from headgate.errors import CommitUnknown, HeadgateError, Overloaded, StorageFailed
@@ -55,7 +55,9 @@ class Sure:
 class Resender:
     """Sends until the answer is sure, or the bound is reached."""
 
-    def __init__(self, transport: Transport, credentials: Credentials, policy: BackoffPolicy, world: Time) -> None:
+    def __init__(
+        self, transport: Transport, credentials: Credentials, policy: BackoffPolicy, world: Time
+    ) -> None:
         self._transport, self._credentials = transport, credentials
         self._policy, self._time = policy, world
 
@@ -70,6 +72,8 @@ class Resender:
                 answer = self._send(ask)
             except NotSent as error:
                 problem = StorageFailed(str(error))
+            except Overloaded as error:  # no token at the moment, so nothing was sent
+                problem, asked_for_s = error, float(error.retry_after_s)
             except AnswerLost as error:
                 in_doubt = in_doubt or ask.key is not None
                 problem = StorageFailed(str(error))
@@ -81,7 +85,8 @@ class Resender:
                 if answer.status == 401 and not renewed and self._credentials.drop_token():
                     renewed, asked_for_s = True, 0.0
                 elif not is_worth_resending(answer):
-                    # A refusal is the verdict on every copy: the key lets at most one of them count.
+                    if in_doubt and not is_verdict(answer):
+                        break
                     raise problem
                 else:
                     in_doubt = in_doubt or (ask.key is not None and not is_certain(answer))
@@ -120,8 +125,3 @@ class Resender:
             )
         # Asked for nothing but to look, so nothing happened, whatever the answer was.
         return StorageFailed(problem.message) if isinstance(problem, CommitUnknown) else problem
-
-
-def is_overload(error: HeadgateError) -> bool:
-    """Whether nothing happened because there was too much to do."""
-    return isinstance(error, Overloaded)

@@ -68,7 +68,7 @@ def delay_ms(attempt: int, draw: float, policy: BackoffPolicy, *, previous_ms: i
     """
     invariant(attempt >= 1 and 0 <= draw < 1, "a wait has an attempt from 1 on and a draw from [0, 1)")
     # Past 2^40 every bound is reached, and a float would overflow long before the number of retries does.
-    grown = min(policy.wait_min_ms * 2 ** min(attempt - 1, 40), policy.wait_max_ms)
+    grown: int = min(policy.wait_min_ms * 2 ** min(attempt - 1, 40), policy.wait_max_ms)
     match policy.spread:
         case Spread.JAVA:
             return grown + int(draw * max(1, int(grown * _JAVA_JITTER)))

@@ -22,7 +22,14 @@ from headgate.core.change import (
     NoRemovedDataFiles,
     RequiredDataFiles,
 )
-from headgate.core.intake import DELETE_PATH_ID, Change, Check, partition_of
+from headgate.core.intake import (
+    DELETE_PATH_ID,
+    LIVE_AT_HEAD,
+    NOT_REMOVED_SINCE_BASE,
+    Change,
+    Check,
+    partition_of,
+)
 from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, Metrics
 from headgate.core.schema import Schema, parse_primitive, walk_fields
 from headgate.core.table import Snapshot, TableMetadata
@@ -33,9 +40,6 @@ _ADDED_DATA = frozenset(("append", "overwrite"))
 _ADDED_DELETES = frozenset(("overwrite", "delete"))
 _ADDED_DVS = frozenset(("overwrite", "delete", "replace"))
 _REMOVED = frozenset(("overwrite", "replace", "delete"))
-
-NOT_REMOVED_SINCE_BASE = "not-removed-since-base"
-LIVE_AT_HEAD = "live-at-head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +249,12 @@ def _text(check: Check) -> str | None:
 # --- a finding as an error ----------------------------------------------------------------------------------
 
 _FILES_SHOWN_MAX = 20
-_ILL_MADE = frozenset(("replace-adds-records", "added-file-outside-filter", "removed-and-referenced"))
+# Not a conflict with anybody: the change itself is at fault, in this field.
+_ILL_MADE = {
+    "replace-adds-records": "add-data-files",
+    "added-file-outside-filter": "add-data-files",
+    "removed-and-referenced": "remove-data-files",
+}
 _DIVERGED = frozenset(("unknown-history", "base-not-ancestor"))
 _NEXT = {
     "unknown-history": "read the table again and redo the work from its head",
@@ -258,7 +267,9 @@ _NEXT = {
 def to_error(finding: Finding, table: str, *, field: str) -> BadInput | CommitRefused:
     """A finding as the error that a client gets, with all its evidence."""
     if finding.rule in _ILL_MADE:
-        return BadInput(f"{table}: {finding.message}", field=field, rule=finding.rule)
+        return BadInput(
+            f"{table}: {finding.message}", field=f"{field}.{_ILL_MADE[finding.rule]}", rule=finding.rule
+        )
     theirs = finding.snapshot
     evidence: dict[str, object] = {
         "rule": finding.rule,

@@ -17,12 +17,12 @@ Service, library and simulator drive this same generator; there is no second ret
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.core.apply import apply
 from headgate.core.change import ChangeUpdate
 from headgate.core.conflicts import Finding, to_error
-from headgate.core.intake import take_in
+from headgate.core.intake import Change, take_in
 from headgate.core.locations import LocationPolicy
 from headgate.core.plan import Plan, PlanEffect, PlanReply, judge_only, plan_change
 from headgate.core.requirements import find_failed
@@ -40,12 +40,18 @@ class TableCommit:
     """The commit of one table: what must hold, and what to change, by plain updates and by changes, in order.
 
     `reads` is a read set: validations without a change. A table with a read set alone is judged, not written.
+    `field` is where the commit stands in its request, as the names of its fields begin.
     """
 
     target: Target
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate | ChangeUpdate, ...]
     reads: ChangeUpdate | None = None
+    field: str = ""
+
+    def path(self, part: str) -> str:
+        """A field of this commit as errors name it."""
+        return f"{self.field}.{part}" if self.field else part
 
     def creates(self) -> bool:
         """Whether it makes the table."""
@@ -186,7 +192,7 @@ def commit_flow(
 ) -> Generator[Effect, Reply, Verdict]:
     """Judge the commits against the heads, and publish them all by one swap."""
     targets = tuple(commit.target for commit in commits)
-    sent: list[tuple[Candidate, ...]] = []
+    sent: list[_Judged] = []
     refusal: HeadgateError | None = None
     for attempt in range(1, attempts_max + 2):
         loaded = yield Load(targets, attempt)
@@ -194,12 +200,12 @@ def commit_flow(
             raise InvariantBroken(f"invariant broken: a load was answered by {type(loaded).__name__}")
         if loaded.landed:
             return Committed(loaded.heads, replayed=True)
-        standing = [candidates for candidates in sent if _stands(candidates, targets, loaded)]
+        standing = [judged for judged in sent if _stands(judged, targets, loaded)]
         if refusal is not None and sent and sent[-1] in standing:
             standing.remove(sent[-1])
-        for candidates in sent:
-            if candidates not in standing:
-                yield Discard(candidates)
+        for judged in sent:
+            if judged not in standing:
+                yield Discard(judged.candidates)
         sent = standing
         if refusal is not None:
             return _give_up(refusal, sent)
@@ -212,7 +218,7 @@ def commit_flow(
             return _give_up(judged.refusal, sent)
         if not judged.candidates:
             return Committed(loaded.heads)  # nothing to change
-        sent.append(judged.candidates)
+        sent.append(judged)
         reply = yield Swap(judged.candidates, judged.unchanged, attempt)
         if isinstance(reply, Swapped):
             return Committed(_merge(loaded.heads, targets, judged.candidates, reply.heads), judged.candidates)
@@ -244,66 +250,115 @@ class _Terms:
 
 
 @dataclass(frozen=True, slots=True)
+class _Taken:
+    """A commit that is well made and whose requirements hold; `changes` by their place among the updates."""
+
+    commit: TableCommit
+    head: Head | None
+    reads: Change | None
+    changes: dict[int, Change]
+
+    @property
+    def name(self) -> str:
+        """The table's name as errors show it."""
+        return ".".join((*self.commit.target[0], self.commit.target[1]))
+
+
+@dataclass(slots=True)
 class _Trail:
     """What judging one commit leaves behind, whether it ends in a candidate or not."""
 
     written: list[str]
     updates: list[TableUpdate]
+    table: TableMetadata | None
 
 
 def _judge(
     commits: tuple[TableCommit, ...], loaded: Loaded, terms: _Terms
 ) -> Generator[PlanEffect, PlanReply, _Judged]:
+    """Every commit is checked, then every read set judged, and only then is anything written."""
     candidates: list[Candidate] = []
     unchanged: list[Head] = []
-    for commit, head in zip(commits, loaded.heads, strict=True):
-        trail = _Trail([], [])
+    try:
+        all_taken = [_take_in(c, head, terms) for c, head in zip(commits, loaded.heads, strict=True)]
+        for taken in all_taken:
+            yield from _judge_reads(taken)
+    except HeadgateError as error:
+        return _Judged((), (), error)
+    for taken in all_taken:
+        commit, head = taken.commit, taken.head
+        trail = _Trail([], [], None if head is None else head.metadata)
         try:
-            built = yield from _judge_one(commit, head, terms, trail)
+            built = yield from _judge_one(taken, terms, trail)
         except HeadgateError as error:
-            if trail.written and head is not None:
-                candidates.append(Candidate(commit.target, head, head.metadata, tuple(trail.written)))
+            if trail.written and trail.table is not None:
+                candidates.append(Candidate(commit.target, head, trail.table, tuple(trail.written)))
             return _Judged(tuple(candidates), (), error)
         if built is not None:
             applied = tuple(trail.updates)
             candidates.append(Candidate(commit.target, head, built, tuple(trail.written), applied))
-        elif head is not None and commit.reads is not None:
+        elif head is not None and (commit.reads is not None or commit.requirements):
             unchanged.append(head)
     return _Judged(tuple(candidates), tuple(unchanged))
 
 
-def _judge_one(
-    commit: TableCommit, head: Head | None, terms: _Terms, trail: _Trail
-) -> Generator[PlanEffect, PlanReply, TableMetadata | None]:
-    """The metadata after one table's commit, or None when it changes nothing. Raises what refuses it."""
-    name = ".".join((*commit.target[0], commit.target[1]))
+def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
+    """One table's commit, checked before anything is read or written. Raises what is wrong with it."""
+    taken = _Taken(commit, head, None, {})
     if head is None and not commit.creates():
-        raise NotFound(f"Table does not exist: {name}", kind="table")
+        raise NotFound(f"Table does not exist: {taken.name}", kind="table")
     base = None if head is None else head.metadata
     failed = find_failed(commit.requirements, base)
     if failed is not None:
         raise failed
-    if commit.reads is not None and base is not None:
-        change = take_in(commit.reads, base, field="commit-validations")
-        finding = yield from judge_only(change, base)
-        if finding is not None:
-            raise to_error(finding, name, field="commit-validations")
-    updates = trail.updates
+    if commit.reads is not None:
+        if base is None:
+            raise BadInput(
+                "a table that is being created has nothing to read", field=commit.path("commit-validations")
+            )
+        taken = replace(taken, reads=take_in(commit.reads, base, field=commit.field))
+    plain: list[TableUpdate] = []
     for i, update in enumerate(commit.updates):
+        if not isinstance(update, ChangeUpdate):
+            plain.append(update)
+            continue
+        field = commit.path(f"updates[{i}]")
+        table = (apply(base, plain, now_ms=terms.now_ms) if plain else base) or base
+        if table is None:
+            raise BadInput("a table needs a schema before its first change", field=field)
+        taken.changes[i] = take_in(update, table, field=field, policy=terms.policy)
+    return taken
+
+
+def _judge_reads(taken: _Taken) -> Generator[PlanEffect, PlanReply, None]:
+    if taken.reads is None or taken.head is None:
+        return
+    finding = yield from judge_only(taken.reads, taken.head.metadata)
+    if finding is not None:
+        raise to_error(finding, taken.name, field=taken.commit.path("commit-validations"))
+
+
+def _judge_one(
+    taken: _Taken, terms: _Terms, trail: _Trail
+) -> Generator[PlanEffect, PlanReply, TableMetadata | None]:
+    """The metadata after one table's commit, or None when it changes nothing. Raises what refuses it."""
+    base, updates = trail.table, trail.updates
+    for i, update in enumerate(taken.commit.updates):
         if not isinstance(update, ChangeUpdate):
             updates.append(update)
             continue
-        field = f"updates[{i}]"
+        change = taken.changes[i]
         table = (apply(base, updates, now_ms=terms.now_ms) if updates else base) or base
         if table is None:
-            raise BadInput("a table needs a schema before its first change", field=field)
-        change = take_in(update, table, field=field, policy=terms.policy)
-        planned = yield from plan_change(change, table, seed=f"{terms.key}/{name}/{i}", now_ms=terms.now_ms)
+            raise BadInput("a table needs a schema before its first change", field=change.field)
+        trail.table = table
+        seed = f"{terms.key}/{taken.name}/{i}"
+        planned = yield from plan_change(change, table, seed=seed, now_ms=terms.now_ms)
         if isinstance(planned, Finding):
-            raise to_error(planned, name, field=field)
+            raise to_error(planned, taken.name, field=change.field)
         trail.written.extend(planned.written)
         updates.extend(_publish(planned, table))
-    checkpoint = None if head is None else head.checkpoint
+    checkpoint = None if taken.head is None else taken.head.checkpoint
     return apply(base, updates, now_ms=terms.now_ms, previous_file=checkpoint)
 
 
@@ -326,17 +381,20 @@ def _publish(planned: Plan, table: TableMetadata) -> list[TableUpdate]:
     return added
 
 
-def _stands(candidates: tuple[Candidate, ...], targets: tuple[Target, ...], loaded: Loaded) -> bool:
-    """Whether every head that these candidates expected is still the head, so that they might yet land."""
+def _stands(judged: _Judged, targets: tuple[Target, ...], loaded: Loaded) -> bool:
+    """Whether every head that this swap expected, to change or only read, is still the head: it might yet land."""
     heads = dict(zip(targets, loaded.heads, strict=True))
-    return all(_token(candidate.base) == _token(heads[candidate.target]) for candidate in candidates)
+    tokens = {_token(head) for head in loaded.heads}
+    return all(_token(candidate.base) == _token(heads[candidate.target]) for candidate in judged.candidates) and all(
+        _token(head) in tokens for head in judged.unchanged
+    )
 
 
 def _token(head: Head | None) -> tuple[str, int] | None:
     return None if head is None else (head.id, head.version)
 
 
-def _give_up(error: HeadgateError, sent: list[tuple[Candidate, ...]]) -> Verdict:
+def _give_up(error: HeadgateError, sent: list[_Judged]) -> Verdict:
     if sent:
         return Unknown(CommitUnknown(f"the outcome of this commit is not known: {error.message}"))
     return Refused(error)

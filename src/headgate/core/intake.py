@@ -7,7 +7,7 @@ read or written yet. Deletion vectors and position deletes are judged against th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -23,6 +23,8 @@ from headgate.core.change import (
     NoRemovedDataFiles,
     PartitionKey,
     RemovedFile,
+    RequiredDataFiles,
+    RequiredDeleteFiles,
     Validation,
     WireFile,
     action_of,
@@ -46,6 +48,9 @@ _CONTENTS = {
     "position-deletes": FileContent.POSITION_DELETES,
     "equality-deletes": FileContent.EQUALITY_DELETES,
 }
+NOT_REMOVED_SINCE_BASE = "not-removed-since-base"
+LIVE_AT_HEAD = "live-at-head"
+_MODES = (LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE)
 _FORMATS = ("PARQUET", "AVRO", "ORC", "PUFFIN")
 
 Partition = tuple[int, tuple[PartitionValue, ...]]  # spec id and values
@@ -86,6 +91,7 @@ class Change:
     delete_sequence_number: int | None
     summary: Mapping[str, str]
     checks: tuple[Check, ...]
+    field: str = ""  # where it stands in its request
 
 
 def partition_of(file: ContentFile) -> Partition:
@@ -105,6 +111,8 @@ def take_in(
         raise BadInput(
             "snapshot-action: expected append, overwrite, delete or replace", field=f"{field}.snapshot-action"
         )
+    _check_size(update, field)
+    prefix = f"{field}." if field else ""
     intake = _Intake(table, field)
     row_filter = None
     if update.delete_row_filter is not None:
@@ -125,16 +133,30 @@ def take_in(
         delete_sequence_number=update.add_delete_files_sequence_number,
         summary=update.summary,
         checks=tuple(
-            intake.check(validation, f"{field}.commit-validations[{i}]")
+            intake.check(validation, f"{prefix}commit-validations[{i}]")
             for i, validation in enumerate(update.commit_validations)
         ),
+        field=field,
     )
     if policy is not None:
         _check_places(change, table, policy, field)
-    _check_shape(change, update, field)
+    _check_shape(change, update, prefix)
+    _check_numbers(change, table, field)
     _check_versions(change, table.envelope.format_version, field)
     _check_unique(change, field)
     return change
+
+
+def _check_size(update: ChangeUpdate, field: str) -> None:
+    lists: tuple[Sequence[object], ...] = (
+        update.add_data_files,
+        update.add_delete_files,
+        update.remove_data_files,
+        update.remove_delete_files,
+        update.drop_partitions or (),
+    )
+    if sum(map(len, lists)) > FILES_MAX:
+        raise BadInput(f"a change takes at most {FILES_MAX} files", field=field)
 
 
 def _removed(ref: RemovedFile | str) -> Identity:
@@ -154,21 +176,28 @@ def _check_places(change: Change, table: TableMetadata, policy: LocationPolicy, 
                 )
 
 
-def _check_shape(change: Change, update: ChangeUpdate, field: str) -> None:
+def _check_shape(change: Change, update: ChangeUpdate, prefix: str) -> None:
     """What each action may hold; the field at fault is named."""
-    removes = change.removed_data or change.row_filter is not None or update.drop_partitions is not None
 
     def refuse(part: str, why: str) -> NoReturn:
-        raise BadInput(why, field=f"{field}.{part}", rule="malformed-operation")
+        raise BadInput(why, field=f"{prefix}{part}", rule="malformed-operation")
 
     if not change.branch:
         refuse("branch", "a branch needs a name")
+    if update.rewrite_manifests and change.action is not Action.REPLACE:
+        refuse("rewrite-manifests", "only a replace rewrites manifests")
     match change.action:
         case Action.APPEND:
             if change.added_deletes:
                 refuse("add-delete-files", "an append adds data files only")
-            if removes or change.removed_deletes:
-                refuse("remove-data-files", "an append removes nothing")
+            for part, removes in (
+                ("remove-data-files", change.removed_data),
+                ("remove-delete-files", change.removed_deletes),
+                ("delete-row-filter", change.row_filter is not None),
+                ("drop-partitions", update.drop_partitions is not None),
+            ):
+                if removes:
+                    refuse(part, "an append removes nothing")
         case Action.DELETE:
             if change.added_data:
                 refuse("add-data-files", "a delete adds no data files; use overwrite")
@@ -180,13 +209,36 @@ def _check_shape(change: Change, update: ChangeUpdate, field: str) -> None:
         refuse("summary", "the summary's operation is the action; leave it out")
 
 
+def _check_numbers(change: Change, table: TableMetadata, field: str) -> None:
+    """Rows may be said to be older than this commit, if they are: a rewrite keeps the age of what it rewrites."""
+    last = table.envelope.last_sequence_number
+    for name, number in (
+        ("add-data-files-sequence-number", change.data_sequence_number),
+        ("add-delete-files-sequence-number", change.delete_sequence_number),
+    ):
+        if number is None:
+            continue
+        if change.action is not Action.REPLACE:
+            raise BadInput(
+                f"{name}: only a replace keeps the sequence number of what it replaces",
+                field=f"{field}.{name}",
+                rule="malformed-operation",
+            )
+        if number > last:
+            raise BadInput(
+                f"{name}: {number} is beyond the table's last sequence number, {last}", field=f"{field}.{name}"
+            )
+
+
 def _check_replace(change: Change, update: ChangeUpdate, refuse: Callable[[str, str], NoReturn]) -> None:
     if update.rewrite_manifests:
         if change.added_data or change.added_deletes or change.removed_data or change.removed_deletes:
             refuse("rewrite-manifests", "a rewrite of manifests changes no files")
         return
-    if change.row_filter is not None or update.drop_partitions is not None:
+    if change.row_filter is not None:
         refuse("delete-row-filter", "a replace names the files that it removes")
+    if update.drop_partitions is not None:
+        refuse("drop-partitions", "a replace names the files that it removes")
     if not change.removed_data and not change.removed_deletes:
         refuse("remove-data-files", "Files to delete cannot be empty")
     if not change.removed_data and change.added_data:
@@ -201,45 +253,40 @@ def _check_replace(change: Change, update: ChangeUpdate, refuse: Callable[[str, 
 
 
 def _check_versions(change: Change, version: int, field: str) -> None:
-    where = f"{field}.add-delete-files"
-    for file in change.added_deletes:
+    for i, file in enumerate(change.added_deletes):
+        why = None
         if version < 2:
-            raise BadInput(
-                f"Deletes are supported in V2 and above: {file.file_path}", field=where, rule="format-version"
-            )
-        if version == 2 and file.is_dv:
-            raise BadInput(
-                f"Must not use DVs for position deletes in V2: {file.file_path}",
-                field=where,
-                rule="format-version",
-            )
-        if version >= 3 and file.content is FileContent.POSITION_DELETES and not file.is_dv:
-            raise BadInput(
-                f"Must use DVs for position deletes in V{version}: {file.file_path}",
-                field=where,
-                rule="format-version",
-            )
+            why = f"Deletes are supported in V2 and above: {file.file_path}"
+        elif version == 2 and file.is_dv:
+            why = f"Must not use DVs for position deletes in V2: {file.file_path}"
+        elif version >= 3 and file.content is FileContent.POSITION_DELETES and not file.is_dv:
+            why = f"Must use DVs for position deletes in V{version}: {file.file_path}"
+        if why is not None:
+            raise BadInput(why, field=f"{field}.add-delete-files[{i}]", rule="format-version")
 
 
 def _check_unique(change: Change, field: str) -> None:
     seen: set[Identity] = set()
     vectors: set[str | None] = set()
-    if len(change.added_data) + len(change.added_deletes) + len(change.removed_data) > FILES_MAX:
-        raise BadInput(f"a change takes at most {FILES_MAX} files", field=field)
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
-        for file in files:
+        for i, file in enumerate(files):
+            where = f"{field}.{name}[{i}]"
             if file.identity in seen:
-                raise BadInput(f"the file is there twice: {file.file_path}", field=f"{field}.{name}")
+                raise BadInput(f"the file is there twice: {file.file_path}", field=f"{where}.file-path")
             seen.add(file.identity)
             if file.is_dv:
                 if file.referenced_data_file in vectors:
                     raise BadInput(
                         f"two deletion vectors for one data file: {file.referenced_data_file}",
-                        field=f"{field}.{name}",
+                        field=f"{where}.referenced-data-file",
                     )
                 vectors.add(file.referenced_data_file)
-    if both := {path for path, _ in seen} & change.removed_data:
-        raise BadInput(f"the file is added and removed: {min(both)}", field=f"{field}.remove-data-files")
+    for name, both in (
+        ("remove-data-files", {path for path, _ in seen} & change.removed_data),
+        ("remove-delete-files", {path for path, _ in seen & change.removed_deletes}),
+    ):
+        if both:
+            raise BadInput(f"the file is added and removed: {min(both)}", field=f"{field}.{name}")
 
 
 class _Intake:
@@ -251,13 +298,13 @@ class _Intake:
         self._specs: dict[int, PartitionSpec] = {s.spec_id: s for s in table.envelope.partition_specs}
         self._orders = {order.order_id for order in table.envelope.sort_orders} | {0}
         # A file may have been written under an older schema; the current one has the last word on a type.
+        self._ids: set[int] = set()
         self._types: dict[int, PrimitiveType] = {}
         for schema in (*table.envelope.schemas, self._schema):
-            self._types.update(
-                (id_, primitive)
-                for _, _, id_, type_ in walk_fields(schema)
-                if isinstance(type_, str) and (primitive := parse_primitive(type_)) is not None
-            )
+            for _, _, id_, type_ in walk_fields(schema):
+                self._ids.add(id_)
+                if isinstance(type_, str) and (primitive := parse_primitive(type_)) is not None:
+                    self._types[id_] = primitive
 
     def row_filter(self, raw: object, field: str) -> RowFilter:
         return RowFilter(parse_filter(raw, self._schema, field=field), self._schema, self._specs)
@@ -275,6 +322,7 @@ class _Intake:
             if raw is not None:
                 raise BadInput("a filter and partitions exclude each other", field=field)
             partitions = self.partitions(keys, f"{field}.partitions")
+        _check_mode(validation, field)
         return Check(validation, scope, partitions)
 
     def partitions(self, keys: tuple[PartitionKey, ...], field: str) -> frozenset[Partition]:
@@ -359,24 +407,34 @@ class _Intake:
         )
 
     def _metrics(self, wire: WireFile, field: str) -> Metrics:
-        values, nulls = (
-            _counts(wire.value_counts, field, "value-counts"),
-            _counts(wire.null_value_counts, field, "null-value-counts"),
-        )
-        for id_, count in (nulls or {}).items():
-            if values is not None and count > values.get(id_, count):
-                raise BadInput(
-                    f"null-value-counts: column {id_} has more nulls ({count}) than values ({values[id_]})",
-                    field=f"{field}.null-value-counts",
-                )
+        values = self._counts(wire.value_counts, field, "value-counts")
+        nulls = self._counts(wire.null_value_counts, field, "null-value-counts")
+        nans = self._counts(wire.nan_value_counts, field, "nan-value-counts")
+        for name, what, counts in (("null-value-counts", "nulls", nulls), ("nan-value-counts", "NaNs", nans)):
+            for id_, count in (counts or {}).items():
+                if values is not None and count > values.get(id_, count):
+                    raise BadInput(
+                        f"{name}: column {id_} has more {what} ({count}) than values ({values[id_]})",
+                        field=f"{field}.{name}",
+                    )
         return Metrics(
-            column_sizes=_counts(wire.column_sizes, field, "column-sizes"),
+            column_sizes=self._counts(wire.column_sizes, field, "column-sizes"),
             value_counts=values,
             null_value_counts=nulls,
-            nan_value_counts=_counts(wire.nan_value_counts, field, "nan-value-counts"),
+            nan_value_counts=nans,
             lower_bounds=self._bounds(wire.lower_bounds, f"{field}.lower-bounds"),
             upper_bounds=self._bounds(wire.upper_bounds, f"{field}.upper-bounds"),
         )
+
+    def _counts(self, wire: CountMap | None, field: str, name: str) -> dict[int, int] | None:
+        if wire is None:
+            return None
+        if len(wire.keys) != len(wire.values) or len(set(wire.keys)) != len(wire.keys):
+            raise BadInput(f"{name}: keys and values do not pair up", field=f"{field}.{name}")
+        for id_ in wire.keys:
+            if id_ not in self._ids and id_ < _RESERVED_ID_MIN:
+                raise BadInput(f"{name}: no column has id {id_}", field=f"{field}.{name}")
+        return dict(zip(wire.keys, wire.values, strict=True))
 
     def _bounds(self, wire: BoundMap | None, field: str) -> dict[int, bytes] | None:
         if wire is None:
@@ -394,12 +452,21 @@ class _Intake:
         return found
 
 
-def _counts(wire: CountMap | None, field: str, name: str) -> dict[int, int] | None:
-    if wire is None:
-        return None
-    if len(wire.keys) != len(wire.values) or len(set(wire.keys)) != len(wire.keys):
-        raise BadInput(f"{name}: keys and values do not pair up", field=f"{field}.{name}")
-    return dict(zip(wire.keys, wire.values, strict=True))
+def _check_mode(validation: Validation, field: str) -> None:
+    """A word that we do not know must not turn a validation off."""
+    if isinstance(validation, RequiredDataFiles | RequiredDeleteFiles):
+        modes = (LIVE_AT_HEAD,) if isinstance(validation, RequiredDeleteFiles) else _MODES
+        if validation.mode is not None and validation.mode not in modes:
+            raise BadInput(
+                f"mode: expected {' or '.join(modes)}, got {validation.mode[:40]!r}", field=f"{field}.mode"
+            )
+    if isinstance(validation, RequiredDataFiles):
+        for operation in validation.allowed_remove_operations or ():
+            if operation.lower() not in tuple(Action):
+                raise BadInput(
+                    f"allowed-remove-operations: {operation[:40]!r} is no operation",
+                    field=f"{field}.allowed-remove-operations",
+                )
 
 
 def _hex(text: str, field: str) -> bytes:

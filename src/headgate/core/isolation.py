@@ -1,11 +1,13 @@
 """What each of Java's producers validates at each isolation level, as a table of clauses on the wire.
 
     serializable   nobody added rows in what this change read, and nobody deleted or removed any of it
-    snapshot       rows that somebody added meanwhile are allowed (write skew is); deleted and removed ones are not
+    snapshot       rows that somebody added meanwhile are allowed (write skew is); deleted and removed ones are not.
+                   To a DELETE by positions, new versions of updated rows are such added rows (v2; vectors collide)
     none           only what the producer checks always
 
 The cells are the settings that Spark makes (`write.delete|update|merge.isolation-level`), in the order in which
-Java checks them; the oracle's scenarios prove it. Knows nothing of tables and files but their names.
+Java checks them; the oracle's scenarios prove it, and tests/properties that they suffice. Knows nothing of tables
+and files but their names.
 """
 
 from __future__ import annotations
@@ -95,14 +97,13 @@ def _no_removals_in_row_filter(scope: Scope) -> Wire | None:
 def _no_deletes_on_removed(scope: Scope) -> Wire | None:
     if not scope.removed_data:
         return None
-    clause: Wire = {
+    # Without the conflict filter, which Java sends along: all rows of these files are written anew, those out of
+    # scope too, and one that an equality delete took meanwhile would be back (docs/adr/0006).
+    return {
         "type": "not-allowed-new-deletes-for-data-files",
         "file-paths": list(scope.removed_data),
         "ignore-equality-deletes": scope.keeps_sequence_number,
     }
-    if scope.conflict_filter is not None:
-        clause["filter"] = scope.conflict_filter
-    return clause
 
 
 def _removed_data_is_live(scope: Scope) -> Wire | None:

@@ -151,6 +151,9 @@ def _remove_deletes(
     if not gone and not into.entries:
         return
     floor = yield from _oldest_data(table, data, data_manifests)
+    if change.added_data and change.data_sequence_number is not None:
+        # What we add is as old as it says: deletes of the window must still reach it.
+        floor = min(floor, change.data_sequence_number)
     for manifest in delete_manifests:
         if not has_live_files(manifest):
             continue

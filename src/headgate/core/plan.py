@@ -19,8 +19,8 @@ from headgate.core.change import (
     RequiredDataFiles,
     RequiredDeleteFiles,
 )
-from headgate.core.conflicts import LIVE_AT_HEAD, Finding, Judgement, find_conflict, mode_of
-from headgate.core.intake import Change
+from headgate.core.conflicts import Finding, Judgement, find_conflict, mode_of
+from headgate.core.intake import LIVE_AT_HEAD, Change
 from headgate.core.live import (
     FindLive,
     FoundLive,
@@ -120,12 +120,14 @@ def judge_only(change: Change, table: TableMetadata) -> Generator[PlanEffect, Pl
 def find_head(change: Change, table: TableMetadata) -> Snapshot | None:
     """The snapshot that the branch points at now; a branch to be created starts at main's."""
     ref = table.envelope.refs.get(change.branch)
+    field = f"{change.field}.branch" if change.field else "branch"
     if ref is not None and ref.type == "tag":
-        raise BadInput(f"{change.branch} is a tag, not a branch", field="branch", rule="ref-is-a-tag")
+        raise BadInput(f"{change.branch} is a tag, not a branch", field=field, rule="ref-is-a-tag")
     if ref is None and change.branch != MAIN and not change.create_branch:
         raise NotFound(
             f"Branch does not exist: {change.branch}; send create-branch to make it from {MAIN}",
             kind="branch",
+            field=field,
         )
     if ref is None:
         current = table.envelope.current_snapshot_id
@@ -209,6 +211,8 @@ def _judge_live(
         return Finding("missing-required-removes", text, None, tuple(sorted(missing)))
     if (finding := (yield from _find_live_twice(change, manifests, gone, gone_deletes))) is not None:
         return finding
+    if (finding := (yield from _find_dangling(change, manifests, gone))) is not None:
+        return finding
     added = sum(file.record_count for file in change.added_data)
     replaced = sum(file.record_count for file in removals.data.files())
     if change.action is Action.REPLACE and added > replaced:
@@ -262,6 +266,19 @@ def _find_live_twice(
                     text = f"the data file has a deletion vector, which this change keeps: {file.referenced_data_file}"
                     return Finding("second-deletion-vector", text, None, (file.file_path,))
     return None
+
+
+def _find_dangling(
+    change: Change, manifests: tuple[ManifestFile, ...], gone: set[str]
+) -> Generator[PlanEffect, PlanReply, Finding | None]:
+    """A deletion vector goes when its data file goes, so it cannot come without it either."""
+    targets = {file.referenced_data_file or "" for file in change.added_deletes if file.is_dv}
+    found = yield from find_live((m for m in manifests if m.content is ManifestContent.DATA), targets)
+    live = {entry.file.file_path for _, entry in found} - gone | {file.file_path for file in change.added_data}
+    if not (missing := targets - live):
+        return None
+    text = f"data files of deletion vectors are not live at the head: {', '.join(sorted(missing))}"
+    return Finding("vector-without-data-file", text, None, tuple(sorted(missing)))
 
 
 def _goes(file: ContentFile, change: Change, gone: set[str]) -> bool:

@@ -29,6 +29,7 @@ from headgate.core.manifest import PartitionValue
 from headgate.errors import BadInput
 
 _T = TypeVar("_T")
+_NON_NUMBERS = frozenset(("NaN", "Infinity", "-Infinity"))  # as Java's JSON writer spells them
 _NANOS = (TimestampNanoType, TimestamptzNanoType)
 
 
@@ -48,6 +49,8 @@ def _decode(type_: IcebergType, raw: object) -> PartitionValue:
     if isinstance(type_, IntegerType | LongType):
         return _integer(_exactly(raw, int), 31 if isinstance(type_, IntegerType) else 63)
     if isinstance(type_, FloatType | DoubleType):
+        if isinstance(raw, str) and raw in _NON_NUMBERS:
+            return float(raw)
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise TypeError("not a number")
         return float(raw)

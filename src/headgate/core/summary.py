@@ -35,7 +35,9 @@ def count_changes(added: Iterable[ContentFile], removed: Iterable[ContentFile]) 
 
 def _counters(file: ContentFile, *, added: bool) -> dict[str, int]:
     verb = "added" if added else "removed"
-    counts = {f"{verb}-files-size": file.file_size_in_bytes}
+    # Many deletion vectors share one file; each counts its own bytes of it, as Java counts them.
+    own = file.content_size_in_bytes if file.is_dv else None
+    counts = {f"{verb}-files-size": file.file_size_in_bytes if own is None else own}
     match file.content:
         case FileContent.DATA:
             verb = "added" if added else "deleted"

@@ -75,7 +75,9 @@ def key_operation(
     )
 
 
-def event_operation(work: Work, candidate: Candidate, head: Head, *, now_ms: int, event_count: int) -> PutEvent:
+def event_operation(
+    work: Work, candidate: Candidate, head: Head, *, now_ms: int, event_count: int
+) -> PutEvent:
     """One table's row of the outbox. `event_count` is how many rows this commit has."""
     added = added_snapshots(candidate)
     envelope = head.metadata.envelope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.service import routes_namespaces, routes_service, routes_tables, routes_views
+from headgate.service import routes_feed, routes_namespaces, routes_service, routes_tables, routes_views
 from headgate.service.exchange import RouteTable
 
 _ROUTES = (
@@ -10,6 +10,7 @@ _ROUTES = (
     *routes_namespaces.ROUTES,
     *routes_tables.ROUTES,
     *routes_views.ROUTES,
+    *routes_feed.ROUTES,
 )
 
 

@@ -50,11 +50,12 @@ class Waiters:
 
     async def _wait(self, reply: Reply) -> Reply:
         clock = asyncio.get_running_loop().time
-        until = clock() + (0 if reply.hold is None else reply.hold.within_ms / 1000)
+        until, seen = clock() + (0 if reply.hold is None else reply.hold.within_ms / 1000), 0
         while reply.hold is not None and not self._is_closing and (left_s := until - clock()) > 0:
             await asyncio.sleep(min(_EVERY_S, left_s))
-            if await self._find_tip(reply.hold.seen) > reply.hold.seen:
-                reply = await self._run(reply.hold.look)
+            seen = max(seen, reply.hold.seen)
+            if (tip := await self._find_tip(seen)) > seen:
+                reply, seen = await self._run(reply.hold.look), tip  # it looks after the tip was read
         return replace(reply, hold=None)
 
     async def _find_tip(self, seen: int) -> int:

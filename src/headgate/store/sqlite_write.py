@@ -66,7 +66,9 @@ def _apply_one(db: sqlite3.Connection, operation: Operation) -> Refused | None:
         case PutEvent(event, snapshot_ids):
             sequence = db.execute(_PUT_EVENT, event_row(event)).lastrowid
             if snapshot_ids:
-                rows = [(event.entry_id, snapshot_id, sequence) for snapshot_id in dict.fromkeys(snapshot_ids)]
+                rows = [
+                    (event.entry_id, snapshot_id, sequence) for snapshot_id in dict.fromkeys(snapshot_ids)
+                ]
                 db.executemany(_PUT_EVENT_SNAPSHOT, rows)
             return None
         case MarkCheckpoint(id, version, location):

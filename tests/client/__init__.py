@@ -1,0 +1,1 @@
+"""The light client, over sockets."""

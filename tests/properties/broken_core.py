@@ -1,0 +1,71 @@
+"""The core with one rule taken out of its source: what the rule is for shows in what goes wrong without it.
+
+Every refusal of the core is a `return` of a finding that names its rule. `plans_without` compiles the judging
+modules anew with the returns of one rule removed; classes and everything else are the originals.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from types import ModuleType
+from typing import Any
+
+from headgate.core import conflicts, live, plan
+from tests.properties.lake import Plans
+
+_JUDGES = (conflicts, live, plan)  # in the order in which they use each other
+_FINDERS = ("Finding", "_found")
+
+
+def _slug_of(node: ast.AST) -> str | None:
+    """The rule that a statement refuses by, if it does."""
+    call = node.value if isinstance(node, ast.Return) else None
+    if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") in _FINDERS):
+        return None
+    return next((a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), None)
+
+
+def find_rules() -> frozenset[str]:
+    """All rules by which the core refuses a change."""
+    trees = (ast.parse(inspect.getsource(module)) for module in _JUDGES)
+    return frozenset(slug for tree in trees for node in ast.walk(tree) if (slug := _slug_of(node)) is not None)
+
+
+class _TakeOut(ast.NodeTransformer):
+    def __init__(self, slug: str) -> None:
+        self.slug = slug
+        self.taken = 0
+
+    def visit_Return(self, node: ast.Return) -> ast.stmt:
+        if _slug_of(node) != self.slug:
+            return node
+        self.taken += 1
+        return ast.copy_location(ast.Pass(), node)
+
+
+def plans_without(slug: str) -> Plans:
+    """`plan_change` as it would be without this rule."""
+    taken = 0
+    changed: dict[str, Any] = {}
+    for module in _JUDGES:
+        names, count = _compile(module, slug, changed)
+        taken += count
+        changed |= names
+    assert taken, f"no rule named {slug}"
+    found: Plans = changed["plan_change"]
+    return found
+
+
+def _compile(module: ModuleType, slug: str, changed: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The functions and tables of a module, anew; those that other modules export are in `changed`."""
+    tree = ast.parse(inspect.getsource(module))
+    tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AnnAssign)]
+    transformer = _TakeOut(slug)
+    transformer.visit(tree)
+    imported = {name: value for name, value in changed.items() if name in vars(module)}
+    space: dict[str, Any] = {**vars(module), **imported}
+    flags = compile("from __future__ import annotations", "", "exec").co_flags
+    exec(compile(tree, f"{module.__name__} without {slug}", "exec", flags=flags & 0x1000000, dont_inherit=True), space)
+    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return {name: space[name] for name in own}, transformer.taken
