@@ -65,8 +65,8 @@ class Written:
     def described(self) -> Json:
         """Everything but what is the snapshot's own: its id and the row ids that it gave out."""
 
-        def plain(files: tuple[ContentFile, ...]) -> list[ContentFile]:
-            return sorted((replace(file, first_row_id=None) for file in files), key=repr)
+        def plain(files: tuple[ContentFile, ...]) -> list[str]:  # as text, in which NaN equals itself
+            return sorted(repr(replace(file, first_row_id=None)) for file in files)
 
         found: Json = {"added": plain(self.added), "removed": plain(self.removed)}
         return {**found, "number": self.sequence_number, "operation": self.operation, **self.counts}
@@ -254,7 +254,7 @@ class Fine:
     def write_positions(self, positions: Sequence[tuple[str, int]], **more: Any) -> Json:
         """A position delete file as Flink or any Parquet writer makes it."""
         columns = ((PATH_ID, "file_path", "string"), (POSITION_ID, "pos", "long"))
-        return self.write(columns, list(sorted(positions)), **{"content": "position-deletes", **more})
+        return self.write(columns, sorted(positions), **{"content": "position-deletes", **more})
 
     # --- what the engines see ---------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ def test_tuples_and_bounds_of_every_type_come_through(lake: Lake) -> None:
         f"1L, {day}, {at}, TIMESTAMP_NTZ '1969-12-31 23:59:59', 12.30, -1.5, X'00FF10', true, 1.5F, -2.5D, "
         "'naïve', named_struct('x', 7, 'y', array('p', NULL)), map('k', 1)",
         "2L, " + ", ".join(["NULL"] * 12),
-        f"3L, DATE '1969-01-01', TIMESTAMP '1900-01-01 00:00:00', NULL, -0.01, 0, X'', false, CAST('NaN' AS FLOAT), "
+        "3L, DATE '1969-01-01', TIMESTAMP '1900-01-01 00:00:00', NULL, -0.01, 0, X'', false, CAST('NaN' AS FLOAT), "
         "CAST('NaN' AS DOUBLE), '', NULL, map()",
     )
     written = t.replay(f"INSERT INTO {t.name} VALUES " + ", ".join(f"({one})" for one in cells))

@@ -82,28 +82,32 @@ class PartitionKey(Value):
 # --- validations ----------------------------------------------------------------------------------------
 
 
-class NoAddedDataFiles(Value, tag_field="type", tag="not-allowed-added-data-files"):
+class _Validation(Value, tag_field="type", forbid_unknown_fields=True):
+    """A clause of a change; a misspelt field must not widen or narrow it."""
+
+
+class NoAddedDataFiles(_Validation, tag="not-allowed-added-data-files"):
     """Nobody added data in scope since the base."""
 
     filter: Any = None
     partitions: tuple[PartitionKey, ...] | None = None
 
 
-class NoRemovedDataFiles(Value, tag_field="type", tag="not-allowed-removed-data-files"):
+class NoRemovedDataFiles(_Validation, tag="not-allowed-removed-data-files"):
     """Nobody removed data in scope since the base."""
 
     filter: Any = None
     partitions: tuple[PartitionKey, ...] | None = None
 
 
-class NoAddedDeleteFiles(Value, tag_field="type", tag="not-allowed-added-delete-files"):
+class NoAddedDeleteFiles(_Validation, tag="not-allowed-added-delete-files"):
     """Nobody deleted rows in scope since the base."""
 
     filter: Any = None
     partitions: tuple[PartitionKey, ...] | None = None
 
 
-class NoNewDeletesForDataFiles(Value, tag_field="type", tag="not-allowed-new-deletes-for-data-files"):
+class NoNewDeletesForDataFiles(_Validation, tag="not-allowed-new-deletes-for-data-files"):
     """Nobody deleted rows of these files since the base."""
 
     file_paths: tuple[str, ...]
@@ -111,14 +115,14 @@ class NoNewDeletesForDataFiles(Value, tag_field="type", tag="not-allowed-new-del
     ignore_equality_deletes: bool = False
 
 
-class NoAddedDvs(Value, tag_field="type", tag="not-allowed-added-dvs"):
+class NoAddedDvs(_Validation, tag="not-allowed-added-dvs"):
     """Nobody wrote a deletion vector for these files since the base."""
 
     file_paths: tuple[str, ...]
     filter: Any = None
 
 
-class RequiredDataFiles(Value, tag_field="type", tag="required-data-files"):
+class RequiredDataFiles(_Validation, tag="required-data-files"):
     """These data files are still there: live at the head, or not removed since the base.
 
     `allowed-remove-operations` (or `ignore-delete-operations`) choose the second and say who may have removed them.
@@ -131,7 +135,7 @@ class RequiredDataFiles(Value, tag_field="type", tag="required-data-files"):
     ignore_delete_operations: bool = False
 
 
-class RequiredDeleteFiles(Value, tag_field="type", tag="required-delete-files"):
+class RequiredDeleteFiles(_Validation, tag="required-delete-files"):
     """These delete files are live at the head."""
 
     file_paths: tuple[str, ...] = ()
@@ -139,19 +143,19 @@ class RequiredDeleteFiles(Value, tag_field="type", tag="required-delete-files"):
     mode: str | None = None
 
 
-class BaseMustBeAncestor(Value, tag_field="type", tag="base-snapshot-must-be-ancestor"):
+class BaseMustBeAncestor(_Validation, tag="base-snapshot-must-be-ancestor"):
     """The base is in the history of the branch."""
 
 
-class MustNotRemoveAnyFile(Value, tag_field="type", tag="must-not-remove-any-file"):
+class MustNotRemoveAnyFile(_Validation, tag="must-not-remove-any-file"):
     """The change removes nothing."""
 
 
-class AddedFilesMatchRowFilter(Value, tag_field="type", tag="added-data-files-match-row-filter"):
+class AddedFilesMatchRowFilter(_Validation, tag="added-data-files-match-row-filter"):
     """Every row of the added files is inside `delete-row-filter`."""
 
 
-class RemovedFilesNotReferenced(Value, tag_field="type", tag="removed-data-files-must-not-be-referenced"):
+class RemovedFilesNotReferenced(_Validation, tag="removed-data-files-must-not-be-referenced"):
     """No removed data file is the target of an added delete file."""
 
     file_paths: tuple[str, ...]
@@ -175,7 +179,9 @@ Validation = (
 # --- the change -----------------------------------------------------------------------------------------
 
 
-class _ChangeFields(Value):
+class _ChangeFields(Value, forbid_unknown_fields=True):
+    """A misspelt field is refused: `commit-validation` must not mean "none"."""
+
     add_data_files: tuple[WireFile, ...] = ()
     add_delete_files: tuple[WireFile, ...] = ()
     remove_data_files: tuple[RemovedFile | str, ...] = ()

@@ -7,6 +7,7 @@ allowed or refused before anything is written; a name before anything is looked 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 
 import msgspec
@@ -273,7 +274,8 @@ def commit_transaction(services: Services, caller: Caller, changes: Sequence[Com
         target = check_target(change.identifier.namespace, change.identifier.name, field=field)
         if target in commits:
             raise BadInput(f"the table is there twice: {dotted(target)}", field=field)
-        commits[target] = _vet(services, caller, target, change)
+        vetted = _vet(services, caller, target, change)
+        commits[target] = replace(vetted, field=f"table-changes[{i}]")
         role = max(role, _role_for(change.updates), key=tuple(Role).index)
     run_commit(
         services,
