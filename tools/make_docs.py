@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are made from code: settings.md, and the table of roles in security.md.
+"""Writes what is made from code: settings.md, conflicts.md, the roles in security.md, and the OpenAPI document.
 
 `python tools/make_docs.py` writes them; a test compares them with what this module would write.
 """
@@ -12,6 +12,8 @@ from headgate.service.exchange import Route
 from headgate.service.routes import all_routes
 from headgate.service.settings import Settings
 from headgate.service.settings_sources import environment_name, flag_name
+from tools import make_openapi
+from tools.conflict_pages import head_table, isolation_table, window_table
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 _BEGIN, _END = "<!-- roles: made by tools/make_docs.py -->", "<!-- end of roles -->"
@@ -59,6 +61,40 @@ def security_page(current: str) -> str:
     return before + roles_table() + rest.partition(_END)[2]
 
 
+def conflicts_page() -> str:
+    """docs/conflicts.md."""
+    return "\n".join(
+        [
+            "# Conflicts",
+            "",
+            "Made by `tools/make_docs.py` from `src/headgate/core/conflicts.py` and `core/isolation.py`; do not edit.",
+            "",
+            "The *window* is the commits after the change's `base-snapshot-id` up to the head of its branch; all of",
+            "them when no base is given. *In scope* is a file that may match the validation's `filter` (by its",
+            "partition and its column bounds), or that is in one of its `partitions`. The wire is described in",
+            "[fine-grained-commits.md](fine-grained-commits.md).",
+            "",
+            "## Validations over the window",
+            "",
+            window_table(),
+            "",
+            "All of these are answered by 409 `conflict-found`, but `base-not-ancestor`, which is 409 `diverged`.",
+            "",
+            "## Rules at the head and on the change itself",
+            "",
+            head_table(),
+            "",
+            "## Isolation levels",
+            "",
+            "What `headgate.client` sends for each of Java's producers; clauses that speak of nothing (no row filter, no",
+            "removed files) are left out. `row-delete` is a merge-on-read DELETE, `row-update` an UPDATE or MERGE.",
+            "",
+            isolation_table(),
+            "",
+        ]
+    )
+
+
 def _role(route: Route) -> str:
     return "everybody" if route.role is None else route.role.value
 
@@ -66,6 +102,8 @@ def _role(route: Route) -> str:
 def main() -> None:
     """Write the pages."""
     (DOCS / "settings.md").write_text(settings_page(), encoding="utf-8")
+    (DOCS / "conflicts.md").write_text(conflicts_page(), encoding="utf-8")
+    make_openapi.FILE.write_text(make_openapi.openapi_text(), encoding="utf-8")
     page = DOCS / "security.md"
     page.write_text(security_page(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -44,12 +44,16 @@ BYSTANDER = "bystander"
 
 @dataclass(frozen=True)
 class Change:
-    """A request to be killed in; `found` looks what of it is there, one fact a table; `live` tables stay behind."""
+    """A request to be killed in; `found` looks what of it is there, one fact a table; `live` tables stay behind.
+
+    `also` looks at what else must hold when it is there at last; it is told whether the first try had landed.
+    """
 
     call: Call
     found: Callable[[int], list[bool]]
     live: tuple[str, ...]
     events: int = 1
+    also: Callable[[int, bool], None] = lambda port, landed: None
 
 
 def committed_table(port: int, name: str) -> dict[str, Any]:
@@ -254,6 +258,7 @@ def came_through(child: Child, store: Store, change: Change, *, landed: bool, st
     wait_for_files(store)
     for table in (*change.live, BYSTANDER):
         must_be_sound(child.uri, table)
+    change.also(child.port, landed)
 
 
 def wait_for_files(store: Store) -> None:

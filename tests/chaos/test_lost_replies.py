@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,9 +42,10 @@ FATES = (
 
 
 class Fates:
-    """Decides by key: each commit in turn gets the next row of `FATES`."""
+    """Decides by key: each commit in turn gets the next row of fates."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Sequence[tuple[Fate, ...]] = FATES) -> None:
+        self._rows = rows
         self._lock = threading.Lock()
         self._left: dict[bytes, list[Fate]] = {}
         self.met: Counter[Fate] = Counter()
@@ -54,7 +55,7 @@ class Fates:
         if not marked:
             return Fate.PASS
         with self._lock:
-            left = self._left.setdefault(marked[0], list(FATES[len(self._left) % len(FATES)]))
+            left = self._left.setdefault(marked[0], list(self._rows[len(self._left) % len(self._rows)]))
             fate = left.pop(0) if left else Fate.PASS
             self.met[fate] += 1
         return fate

@@ -21,6 +21,7 @@ class Told:
     status: int | None
     body: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_cut: bool = False  # half of the body, then the connection ends
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,10 @@ def scripted(answers: Sequence[Told]) -> Iterator[Script]:
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(content[: len(content) // 2] if told.is_cut else content)
+            self.close_connection = self.close_connection or told.is_cut
 
-        do_GET = do_POST = answer
+        do_GET = do_POST = answer  # noqa: N815 — the names that http.server looks for
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: the test has the script."""

@@ -276,8 +276,8 @@ def test_fastavro_writes_the_same_bytes_from_what_it_reads(version: int) -> None
 
 @EVERY
 def test_pyiceberg_reads_the_list_the_entries_and_the_partitions(tmp_path: Path, version: int) -> None:
-    # PyIceberg 0.12 rounds doubles to floats and cannot read nanoseconds, nor a type that Avro names again.
-    unread = ("ratio2", "at_ns", "atz_ns", "cost", "fixed2")
+    # PyIceberg 0.12 rounds doubles to floats and cannot read nanoseconds.
+    unread = ("ratio2", "at_ns", "atz_ns")
     names = [name for name in _names(version) if name not in unread]
     one = file("a", *_values(names), split_offsets=(4, 8), sort_order_id=1, key_metadata=b"k")
     entries = [added(one), kept(file("b", *[None] * len(names), metrics=Metrics()), number=2)]
@@ -340,7 +340,9 @@ def test_types_and_names_of_partition_fields_are_those_of_java(version: int) -> 
     fields = {field.get("iceberg-field-name", field["name"]): field for field in found["type"]["fields"]}
     decimal = {"type": "fixed", "name": "decimal_10_2", "size": 5, "logicalType": "decimal"}
     assert fields["price"]["type"] == ["null", {**decimal, "precision": 10, "scale": 2}]
-    assert fields["cost"]["type"] == ["null", "decimal_10_2"]
+    # A second name where Java refers to the first, which PyIceberg cannot read.
+    other = {**decimal, "name": f"decimal_10_2_{fields['cost']['field-id']}", "precision": 10, "scale": 2}
+    assert fields["cost"]["type"] == ["null", other]
     assert fields["by_day"]["type"] == ["null", {"type": "int", "logicalType": "date"}]
     assert fields["by_hour"]["type"] == ["null", "int"]
     assert fields["at"]["type"][1] == {

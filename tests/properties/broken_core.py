@@ -5,6 +5,7 @@ modules anew with the returns of one rule removed; classes and everything else a
 """
 
 from __future__ import annotations
+import __future__
 
 import ast
 import inspect
@@ -23,49 +24,56 @@ def _slug_of(node: ast.AST) -> str | None:
     call = node.value if isinstance(node, ast.Return) else None
     if not (isinstance(call, ast.Call) and getattr(call.func, "id", "") in _FINDERS):
         return None
-    return next((a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), None)
+    return next(
+        (a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)), None
+    )
 
 
 def find_rules() -> frozenset[str]:
     """All rules by which the core refuses a change."""
     trees = (ast.parse(inspect.getsource(module)) for module in _JUDGES)
-    return frozenset(slug for tree in trees for node in ast.walk(tree) if (slug := _slug_of(node)) is not None)
+    return frozenset(
+        slug for tree in trees for node in ast.walk(tree) if (slug := _slug_of(node)) is not None
+    )
 
 
 class _TakeOut(ast.NodeTransformer):
-    def __init__(self, slug: str) -> None:
-        self.slug = slug
-        self.taken = 0
+    def __init__(self, slugs: tuple[str, ...]) -> None:
+        self.slugs = slugs
+        self.taken: set[str] = set()
 
     def visit_Return(self, node: ast.Return) -> ast.stmt:
-        if _slug_of(node) != self.slug:
+        slug = _slug_of(node)
+        if slug not in self.slugs:
             return node
-        self.taken += 1
+        self.taken.add(slug)
         return ast.copy_location(ast.Pass(), node)
 
 
-def plans_without(slug: str) -> Plans:
-    """`plan_change` as it would be without this rule."""
-    taken = 0
+def plans_without(*slugs: str) -> Plans:
+    """`plan_change` as it would be without these rules."""
+    taken: set[str] = set()
     changed: dict[str, Any] = {}
     for module in _JUDGES:
-        names, count = _compile(module, slug, changed)
-        taken += count
+        names, found = _compile(module, slugs, changed)
+        taken |= found
         changed |= names
-    assert taken, f"no rule named {slug}"
-    found: Plans = changed["plan_change"]
-    return found
+    assert taken == set(slugs), f"no rules named {set(slugs) - taken}"
+    broken: Plans = changed["plan_change"]
+    return broken
 
 
-def _compile(module: ModuleType, slug: str, changed: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """The functions and tables of a module, anew; those that other modules export are in `changed`."""
+def _compile(
+    module: ModuleType, slugs: tuple[str, ...], changed: dict[str, Any]
+) -> tuple[dict[str, Any], set[str]]:
+    """The functions and tables of a module, anew, over those of the modules before; and the rules taken out."""
     tree = ast.parse(inspect.getsource(module))
     tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AnnAssign)]
-    transformer = _TakeOut(slug)
+    transformer = _TakeOut(slugs)
     transformer.visit(tree)
     imported = {name: value for name, value in changed.items() if name in vars(module)}
     space: dict[str, Any] = {**vars(module), **imported}
-    flags = compile("from __future__ import annotations", "", "exec").co_flags
-    exec(compile(tree, f"{module.__name__} without {slug}", "exec", flags=flags & 0x1000000, dont_inherit=True), space)
+    flags = __future__.annotations.compiler_flag
+    exec(compile(tree, f"{module.__name__} without {slugs}", "exec", flags=flags, dont_inherit=True), space)
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     return {name: space[name] for name in own}, transformer.taken

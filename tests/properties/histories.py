@@ -16,7 +16,7 @@ from headgate.core.plan import plan_change
 from headgate.core.table import MAIN, Snapshot
 from headgate.core.updates import RemoveSnapshots, SetSnapshotRef
 from tests.properties.lake import CATS, IDS, VARIANTS, Lake, Plans, Row, Variant, new_lake
-from tests.properties.operations import SERIALIZABLE, SNAPSHOT, LostUpdate, Operation, Scope, State
+from tests.properties.operations import SERIALIZABLE, SNAPSHOT, LostUpdateError, Operation, Scope, State
 
 LAYOUTS = 12
 _KINDS = (
@@ -88,7 +88,7 @@ class Run:
         if operation.isolation == SNAPSHOT:
             try:
                 expected = operation.after(now, self.states[writer.base], lake)
-            except LostUpdate as error:
+            except LostUpdateError as error:
                 self.outcome.fault = str(error)
                 return
             self.outcome.anomalies += expected != serial
@@ -162,7 +162,8 @@ def _operation(dice: random.Random, name: str, isolation: Isolation) -> Operatio
         scope = Scope(cat=dice.choice(CATS), ids=(low, low + dice.randrange(2)))
     elif how in ("filter", "partition"):
         scope = Scope(
-            cat=dice.choice(CATS), ids=dice.choice((None, None, (low, low + 2))) if how == "filter" else (low, low)
+            cat=dice.choice(CATS),
+            ids=dice.choice((None, None, (low, low + 2))) if how == "filter" else (low, low),
         )
     return Operation(
         kind=kind,

@@ -85,8 +85,12 @@ class Lake:
     table: TableMetadata
     world: MemoryWorld = field(default_factory=MemoryWorld)
     rows: dict[str, tuple[Row, ...]] = field(default_factory=dict)  # data files
-    positions: dict[str, frozenset[tuple[str, int]]] = field(default_factory=dict)  # position deletes and vectors
-    keys: dict[str, frozenset[tuple[int, str]]] = field(default_factory=dict)  # equality deletes on id and cat
+    positions: dict[str, frozenset[tuple[str, int]]] = field(
+        default_factory=dict
+    )  # position deletes and vectors
+    keys: dict[str, frozenset[tuple[int, str]]] = field(
+        default_factory=dict
+    )  # equality deletes on id and cat
     made: int = 0
     plans: Plans = plan_change
 
@@ -101,11 +105,17 @@ class Lake:
         for partition, members in sorted(grouped.items()):
             path = self._path("data")
             self.rows[path] = tuple(members)
-            columns = {1: [r.id for r in members], 2: [r.cat for r in members], 3: [r.amount for r in members]}
+            columns: dict[int, list[Any]] = {
+                1: [r.id for r in members],
+                2: [r.cat for r in members],
+                3: [r.amount for r in members],
+            }
             found.append(_wire("data", path, partition, len(members), columns if statistics else {}))
         return tuple(found)
 
-    def put_positions(self, places: Iterable[tuple[str, int]], *, scoped: bool = False) -> tuple[WireFile, ...]:
+    def put_positions(
+        self, places: Iterable[tuple[str, int]], *, scoped: bool = False
+    ) -> tuple[WireFile, ...]:
         """Write position deletes: vectors in v3; else one file for each partition, or for each data file."""
         by_path: dict[str, list[int]] = {}
         for path, position in places:
@@ -142,7 +152,7 @@ class Lake:
         for partition, members in sorted(grouped.items()):
             made = self._path("keys")
             self.keys[made] = frozenset(members)
-            columns = {1: [id_ for id_, _ in members], 2: [cat for _, cat in members]}
+            columns: dict[int, list[Any]] = {1: [id_ for id_, _ in members], 2: [cat for _, cat in members]}
             files.append(_wire("equality-deletes", made, partition, len(members), columns))
         return tuple(files)
 
@@ -172,7 +182,8 @@ class Lake:
 
     def read(self, snapshot_id: int | None) -> list[Seen]:
         """What a reader of a snapshot sees."""
-        data, deletes = [], []
+        data: list[ManifestEntry] = []
+        deletes: list[ManifestEntry] = []
         for content, entry in self.entries(snapshot_id):
             (data if content is ManifestContent.DATA else deletes).append(entry)
         seen = []
@@ -254,7 +265,9 @@ class Lake:
 def new_lake(variant: Variant, plans: Plans = plan_change) -> Lake:
     """An empty table."""
     columns = (("id", "long"), ("cat", "string"), ("amount", "long"))
-    fields = tuple(Field(id=n, name=name, type=type_, required=False) for n, (name, type_) in enumerate(columns, 1))
+    fields = tuple(
+        Field(id=n, name=name, type=type_, required=False) for n, (name, type_) in enumerate(columns, 1)
+    )
     definition = TableDefinition(
         schema=Schema(fields=fields),
         location="mem://bucket/t",
@@ -287,8 +300,12 @@ def _wire(
         record_count=count,
         value_counts=CountMap(keys=ids, values=tuple(count for _ in ids)) if ids else None,
         null_value_counts=zeros if ids else None,
-        lower_bounds=BoundMap(keys=ids, values=tuple(_bytes(min(v)) for v in columns.values())) if ids else None,
-        upper_bounds=BoundMap(keys=ids, values=tuple(_bytes(max(v)) for v in columns.values())) if ids else None,
+        lower_bounds=BoundMap(keys=ids, values=tuple(_bytes(min(v)) for v in columns.values()))
+        if ids
+        else None,
+        upper_bounds=BoundMap(keys=ids, values=tuple(_bytes(max(v)) for v in columns.values()))
+        if ids
+        else None,
         content_offset=4 if vector else None,
         content_size_in_bytes=10 if vector else None,
         referenced_data_file=target,

@@ -22,7 +22,7 @@ State = dict[str, Row]
 SERIALIZABLE, SNAPSHOT = Isolation.SERIALIZABLE, Isolation.SNAPSHOT
 
 
-class LostUpdate(Exception):
+class LostUpdateError(Exception):
     """A commit wrote rows that somebody else had changed since it read them."""
 
 
@@ -107,7 +107,7 @@ class Operation:
         for tag, row in found.items():
             deleted_twice = self.kind == "delete" and tag not in now
             if now.get(tag) != row and not deleted_twice:
-                raise LostUpdate(f"{self.kind} wrote {row}, which is {now.get(tag)} by now")
+                raise LostUpdateError(f"{self.kind} wrote {row}, which is {now.get(tag)} by now")
         return found
 
     def _touches(self, row: Row, lake: Lake) -> bool:
@@ -230,7 +230,9 @@ class Operation:
         if self.how == "partition":
             key = lake.key_of(lake.variant.partition_of(hits[0].row))
             wire = {"spec-id": key.spec_id, "partition": list(key.partition)}
-            checks = self._checks(Producer.REPLACE_PARTITIONS, Reads(partitions=(wire,) if key.partition else ()))
+            checks = self._checks(
+                Producer.REPLACE_PARTITIONS, Reads(partitions=(wire,) if key.partition else ())
+            )
             what: dict[str, Any] = {"drop_partitions": (key,)}
         else:
             checks = self._checks(Producer.OVERWRITE, Reads(row_filter=self.scope.filter()))

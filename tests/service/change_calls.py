@@ -22,11 +22,11 @@ def kebab(fields: dict[str, Any]) -> Wire:
     return {name.replace("_", "-"): value for name, value in fields.items()}
 
 
-def data_file(file_path: str, **fields: Any) -> Wire:
+def data_file(location: str, /, **fields: Any) -> Wire:
     """A data file of an unpartitioned table."""
     return {
         "content": "data",
-        "file-path": file_path,
+        "file-path": location,
         "file-format": "parquet",
         "spec-id": 0,
         "partition": [],

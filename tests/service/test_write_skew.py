@@ -37,7 +37,7 @@ from tests.service.table_calls import (
     picture_of,
 )
 
-ROUNDS = 25
+ROUNDS = 15
 STORES = ("memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
 

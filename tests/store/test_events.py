@@ -9,7 +9,8 @@ def test_the_feed_of_an_entry_has_its_events_only_in_order_page_by_page(catalog:
     ours, other = new_id(), new_id()
     for at in range(5):
         catalog.must(put_event(f"o{at}", id=ours), put_event("other", id=other), put_event("none"))
-    seen, after = [], 0
+    seen: list[str] = []
+    after = 0
     while page := catalog.store.read_entry_events(ours, after=after, limit=2):
         seen.extend(stored.event.kind for stored in page)
         after = page[-1].sequence

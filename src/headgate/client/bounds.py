@@ -19,6 +19,13 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _FIXED = re.compile(r"fixed\[(\d+)\]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_UNIT = {"milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}  # in nanoseconds
+# What may be read as what: a column may have been promoted since the file was written (spec, "Schema Evolution").
+_NUMBERS = {
+    "int": ("INT32",),
+    "long": ("INT32", "INT64"),
+    "float": ("FLOAT",),
+    "double": ("FLOAT", "DOUBLE"),
+}
 
 Raw = int | float | bool | bytes
 Stored = int | bool | str | bytes
@@ -47,7 +54,7 @@ def reader_of(type_: str, stored: ParquetType) -> Callable[[Raw], Stored] | None
     if type_ == "boolean" and stored.physical == "BOOLEAN":
         found = bool
     elif type_ in ("int", "long") and name in ("None", "Int") and stored.logical.get("isSigned", True):
-        found = int if stored.physical in ("INT32", "INT64"[: 5 if type_ == "long" else 0]) else None
+        found = int if stored.physical in _NUMBERS[type_] else None
     elif type_ == "date" and name == "Date":
         found = int
     elif type_.startswith("time") and name in ("Time", "Timestamp"):
@@ -66,7 +73,7 @@ def reader_of(type_: str, stored: ParquetType) -> Callable[[Raw], Stored] | None
 def holds(type_: str, stored: ParquetType) -> bool:
     """Whether a Parquet column can be read as the table's type. Types without bounds here are not judged."""
     if type_ in ("float", "double"):
-        return stored.physical in ("FLOAT", "DOUBLE"[: 6 if type_ == "double" else 0])
+        return stored.physical in _NUMBERS[type_]
     if type_ in ("unknown", "variant") or type_.startswith(("geometry", "geography")):
         return True
     return reader_of(type_, stored) is not None
@@ -112,8 +119,9 @@ def _time_reader(type_: str, stored: ParquetType) -> Callable[[Raw], Stored] | N
     if type_ != "time" and zoned is not bool(stored.logical.get("isAdjustedToUTC")):
         return None
     wanted = 1 if type_.endswith("_ns") else 1_000
-    # Rounded down, a value lies in the same microsecond that a reader will see.
-    return lambda raw: int(raw) * per_unit // wanted
+    if per_unit < wanted:
+        return None  # finer than the table's type; readers do not agree on how to round
+    return lambda raw: int(raw) * (per_unit // wanted)
 
 
 def _text(raw: Raw) -> Stored:

@@ -189,7 +189,9 @@ class Changes(Generic[_T]):
     def _judged(
         self, action: str, producer: Producer, update: Wire, scope: Scope, options: Reads, command: Command
     ) -> _T:
-        level = self._level(options, Command(options.get("command", command)))
+        level = Isolation.SERIALIZABLE  # of a rewrite, where all levels are the same
+        if producer is not Producer.REWRITE:
+            level = self._level(options, Command(options.get("command", command)))
         update["commit-validations"] = validations(producer, level, scope)
         update["base-snapshot-id"] = options.get("base_snapshot_id")
         return self._send(action, update, options)

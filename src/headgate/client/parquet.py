@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headgate.client.bounds import ParquetType, Raw, encode_bound, holds, reader_of, to_json_value
-from headgate.errors import BadInput
+from headgate.errors import BadInput, NotFound
 
 _ID = b"PARQUET:field_id"
 _NAME_MAPPING = "schema.name-mapping.default"
@@ -56,7 +56,10 @@ class _Column:
         read = reader_of(self.type, self.stored) if self.type else None
         if read is None or not self.bounded or not self.low:
             return None
-        values = [read(raw) for raw in (self.high if upper else self.low)]
+        try:
+            values = [read(raw) for raw in (self.high if upper else self.low)]
+        except UnicodeDecodeError:
+            return None  # a statistic that was cut in the middle of a character
         extreme: Any = (max if upper else min)(values)  # all of one type
         return encode_bound(self.type, extreme, upper=upper)
 
@@ -67,7 +70,10 @@ class _Column:
         read = reader_of(self.type, self.stored)
         if read is None or not self.bounded or self.nulls != 0:
             return _UNKNOWN
-        found = {read(raw) for raw in (*self.low, *self.high)}
+        try:
+            found = {read(raw) for raw in (*self.low, *self.high)}
+        except UnicodeDecodeError:
+            return _UNKNOWN
         return to_json_value(self.type, found.pop()) if len(found) == 1 else _UNKNOWN
 
 
@@ -88,6 +94,7 @@ def describe_parquet(
     single-value JSON: needed for transforms other than identity and void; the others are checked.
     """
     try:
+        import pyarrow as pa  # optional extra
         import pyarrow.parquet as pq  # optional extra
     except ImportError as error:
         raise BadInput(
@@ -95,9 +102,14 @@ def describe_parquet(
         ) from error
     text = os.fspath(path)
     place = unquote(urlsplit(text).path) if text.startswith("file:") else text
-    with pq.ParquetFile(place, filesystem=filesystem) as file:
-        footer, arrow = file.metadata, file.schema_arrow
-    size_bytes = os.path.getsize(place) if filesystem is None else filesystem.get_file_info(place).size
+    try:
+        with pq.ParquetFile(place, filesystem=filesystem) as file:
+            footer, arrow = file.metadata, file.schema_arrow
+        size_bytes = os.path.getsize(place) if filesystem is None else filesystem.get_file_info(place).size
+    except FileNotFoundError as error:
+        raise NotFound(f"File does not exist: {text}", kind="file") from error
+    except pa.ArrowInvalid as error:
+        raise BadInput(f"not a Parquet file: {text}; {error}", field="path") from error
     columns = _read_columns(footer, arrow, table_metadata)
     by_id = {column.id: column for column in columns}
     _check_required(_current_schema(table_metadata), by_id, footer.num_rows)

@@ -72,15 +72,18 @@ class Transport:
             )
             response = connection.getresponse()
             content = response.read(ANSWER_BYTES_MAX)
-            complete = response.isclosed()
+            if response.length:  # asked for a number of bytes, http.client takes a short body for a whole one
+                raise http.client.IncompleteRead(content, response.length)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             stale = kept and isinstance(error, ConnectionError)  # RemoteDisconnected is one
+            if stale:
+                self.close()  # the others were kept as long
             raise AnswerLost(f"no answer from {self._host}: {error!r}", stale=stale) from error
         except BaseException:
             connection.close()
             raise
-        if complete and not response.will_close:
+        if response.isclosed() and not response.will_close:
             self._give_back(connection)
         else:
             connection.close()

@@ -212,9 +212,11 @@ def find_conflict(at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | N
         rule = RULES.get(type(check.validation))
         if rule is None or not _looks_at_window(check):
             continue
-        needs_history = type(check.validation) in NEEDS_HISTORY and at.head is not None
-        if needs_history and _window_matters(check, at) and not at.files.window.complete:
-            window = at.files.window
+        window = at.files.window
+        # Without a head there is no window; but a base that is no longer the head of anything has gone.
+        complete = window.complete if at.head is not None else window.base_id is None
+        needs_history = type(check.validation) in NEEDS_HISTORY
+        if needs_history and _window_matters(check, at) and not complete:
             text = f"the history between {window.base_id} and {window.oldest_id} is not known"
             return Finding("unknown-history", text)
         if (finding := (yield from rule.judge(check, at))) is not None:
@@ -242,13 +244,14 @@ def _found(check: Check, rule: str, text: str, theirs: Iterable[Theirs]) -> Find
 
 def _text(check: Check) -> str | None:
     if check.partitions is not None:
-        return f"partitions {sorted(map(str, check.partitions))}"
-    return None if check.filter is None else str(check.filter.expression)
+        return f"partitions {sorted(map(str, check.partitions))}"[:_FILTER_CHARS_MAX]
+    return None if check.filter is None else str(check.filter.expression)[:_FILTER_CHARS_MAX]
 
 
 # --- a finding as an error ----------------------------------------------------------------------------------
 
 _FILES_SHOWN_MAX = 20
+_FILTER_CHARS_MAX = 1000
 # Not a conflict with anybody: the change itself is at fault, in this field.
 _ILL_MADE = {
     "replace-adds-records": "add-data-files",

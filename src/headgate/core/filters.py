@@ -12,7 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError as PydanticValidationError
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import (
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    IsNaN,
+    Not,
+    NotNaN,
+    NotStartsWith,
+    Or,
+    Reference,
+    StartsWith,
+    UnboundPredicate,
+)
 from pyiceberg.expressions.visitors import (
     _InclusiveMetricsEvaluator,  # the evaluators have no public names; the tests of the oracle hold them to Java
     _StrictMetricsEvaluator,
@@ -21,7 +33,9 @@ from pyiceberg.expressions.visitors import (
     inclusive_projection,
     residual_evaluator_of,
 )
+from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.typedef import Record
+from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType
 
 from headgate.core.iceberg import partition_schema, to_schema, to_spec
 from headgate.core.manifest import ContentFile, Metrics
@@ -31,6 +45,12 @@ from headgate.errors import BadInput
 
 DEPTH_MAX = 64
 NODES_MAX = 10_000
+# What an expression that does not fit its schema makes PyIceberg raise.
+_MISFITS = (PydanticValidationError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
+_MEANT_FOR: tuple[tuple[tuple[type, ...], Any], ...] = (
+    ((StartsWith, NotStartsWith), StringType),
+    ((IsNaN, NotNaN), FloatType | DoubleType),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +85,33 @@ def parse_filter(raw: object, schema: Schema, *, field: str) -> BooleanExpressio
     try:
         parsed = BooleanExpression.model_validate(raw)
         bind(to_schema(schema), parsed, case_sensitive=True)
-    except (PydanticValidationError, ValueError, TypeError, KeyError) as error:
+        _check_terms(parsed, to_schema(schema))
+    except _MISFITS as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(f"not a filter that fits the table: {text[:300]}", field=field) from error
     return parsed
+
+
+def _check_terms(parsed: BooleanExpression, schema: IcebergSchema) -> None:
+    """What PyIceberg lets pass, and Java does not: predicates that their column can never be meant for."""
+    match parsed:
+        case And() | Or():
+            _check_terms(parsed.left, schema)
+            _check_terms(parsed.right, schema)
+        case Not():
+            _check_terms(parsed.child, schema)
+        case UnboundPredicate():
+            if not isinstance(parsed.term, Reference):
+                raise TypeError("a term is the name of a column")
+            column = schema.find_field(parsed.term.name)
+            meant_for = next(
+                (types for kinds, types in _MEANT_FOR if isinstance(parsed, kinds)), PrimitiveType
+            )
+            if not isinstance(column.field_type, meant_for):
+                raise ValueError(f"{type(parsed).__name__} does not fit {column.name}, a {column.field_type}")
+            schema.accessor_for_field(column.field_id)  # raises for what is inside a list or map
+        case _:
+            return
 
 
 def _check_size(raw: object, field: str) -> None:

@@ -385,9 +385,9 @@ def _stands(judged: _Judged, targets: tuple[Target, ...], loaded: Loaded) -> boo
     """Whether every head that this swap expected, to change or only read, is still the head: it might yet land."""
     heads = dict(zip(targets, loaded.heads, strict=True))
     tokens = {_token(head) for head in loaded.heads}
-    return all(_token(candidate.base) == _token(heads[candidate.target]) for candidate in judged.candidates) and all(
-        _token(head) in tokens for head in judged.unchanged
-    )
+    return all(
+        _token(candidate.base) == _token(heads[candidate.target]) for candidate in judged.candidates
+    ) and all(_token(head) in tokens for head in judged.unchanged)
 
 
 def _token(head: Head | None) -> tuple[str, int] | None:

@@ -7,17 +7,15 @@ read or written yet. Deletion vectors and position deletes are judged against th
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from pyiceberg.types import PrimitiveType
-
 from headgate.core.change import (
     Action,
-    BoundMap,
     ChangeUpdate,
-    CountMap,
     NoAddedDataFiles,
     NoAddedDeleteFiles,
     NoRemovedDataFiles,
@@ -26,32 +24,29 @@ from headgate.core.change import (
     RequiredDataFiles,
     RequiredDeleteFiles,
     Validation,
-    WireFile,
     action_of,
 )
 from headgate.core.filters import RowFilter, parse_filter
-from headgate.core.iceberg import partition_schema
 from headgate.core.locations import PATH_PROPERTIES, LocationPolicy
-from headgate.core.manifest import ContentFile, FileContent, Metrics, PartitionValue
+from headgate.core.manifest import ContentFile, FileContent, PartitionValue
 from headgate.core.partitioning import PartitionSpec
-from headgate.core.schema import parse_primitive, walk_fields
-from headgate.core.single_values import check_bound, decode_value
 from headgate.core.table import TableMetadata
+from headgate.core.value import LONG_MAX
+from headgate.core.wire_files import WireFiles
 from headgate.errors import BadInput, LocationRefused
 
 FILES_MAX = 100_000
 # The path column of position delete files (spec, "Reserved Field IDs"); its bounds may name the one file they are for.
 DELETE_PATH_ID = 2147483546
-_RESERVED_ID_MIN = 2147483447
-_CONTENTS = {
-    "data": FileContent.DATA,
-    "position-deletes": FileContent.POSITION_DELETES,
-    "equality-deletes": FileContent.EQUALITY_DELETES,
-}
 NOT_REMOVED_SINCE_BASE = "not-removed-since-base"
 LIVE_AT_HEAD = "live-at-head"
 _MODES = (LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE)
-_FORMATS = ("PARQUET", "AVRO", "ORC", "PUFFIN")
+# Names in a summary that are ours to count; what else a client writes there is its own.
+_COUNTED = re.compile(
+    "changed-partition-count"
+    "|(added|deleted|removed|total)-(records|files-size|data-files|delete-files|dvs"
+    "|(position|equality)-deletes|(position|equality)-delete-files)"
+)
 
 Partition = tuple[int, tuple[PartitionValue, ...]]  # spec id and values
 Identity = tuple[str, int | None]
@@ -96,7 +91,12 @@ class Change:
 
 def partition_of(file: ContentFile) -> Partition:
     """Which partition a file is in."""
-    return file.spec_id, tuple(value for _, value in file.partition)
+    return _partition_key(file.spec_id, file.partition)
+
+
+def _partition_key(spec_id: int, partition: tuple[tuple[int, PartitionValue], ...]) -> Partition:
+    """A partition that equals itself: NaN is a value like others here, so it is always the same object."""
+    return spec_id, tuple(math.nan if value != value else value for _, value in partition)
 
 
 def take_in(
@@ -113,27 +113,28 @@ def take_in(
         )
     _check_size(update, field)
     prefix = f"{field}." if field else ""
-    intake = _Intake(table, field)
+    files = WireFiles(table)
+    scopes = _Scopes(table, files)
     row_filter = None
     if update.delete_row_filter is not None:
-        row_filter = intake.row_filter(update.delete_row_filter, f"{field}.delete-row-filter")
+        row_filter = scopes.row_filter(update.delete_row_filter, f"{field}.delete-row-filter")
     change = Change(
         action=action,
         branch=update.branch,
         create_branch=update.create_branch,
         stage_only=update.stage_only,
         base_snapshot_id=update.base_snapshot_id,
-        added_data=intake.files(update.add_data_files, "add-data-files", data=True),
-        added_deletes=intake.files(update.add_delete_files, "add-delete-files", data=False),
+        added_data=files.read(update.add_data_files, f"{field}.add-data-files", data=True),
+        added_deletes=files.read(update.add_delete_files, f"{field}.add-delete-files", data=False),
         removed_data=frozenset(_removed(ref)[0] for ref in update.remove_data_files),
         removed_deletes=frozenset(_removed(ref) for ref in update.remove_delete_files),
         row_filter=row_filter,
-        drop_partitions=intake.partitions(update.drop_partitions or (), f"{field}.drop-partitions"),
+        drop_partitions=scopes.partitions(update.drop_partitions or (), f"{field}.drop-partitions"),
         data_sequence_number=update.add_data_files_sequence_number,
         delete_sequence_number=update.add_delete_files_sequence_number,
         summary=update.summary,
         checks=tuple(
-            intake.check(validation, f"{prefix}commit-validations[{i}]")
+            scopes.check(validation, f"{prefix}commit-validations[{i}]")
             for i, validation in enumerate(update.commit_validations)
         ),
         field=field,
@@ -207,10 +208,20 @@ def _check_shape(change: Change, update: ChangeUpdate, prefix: str) -> None:
             pass
     if "operation" in change.summary:
         refuse("summary", "the summary's operation is the action; leave it out")
+    for name in change.summary:
+        if _COUNTED.fullmatch(name) is not None:
+            refuse("summary", f"{name[:40]} is counted by the service; leave it out")
 
 
 def _check_numbers(change: Change, table: TableMetadata, field: str) -> None:
     """Rows may be said to be older than this commit, if they are: a rewrite keeps the age of what it rewrites."""
+    next_row_id = table.envelope.next_row_id or 0
+    for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
+        rows, size_bytes = sum(f.record_count for f in files), sum(f.file_size_in_bytes for f in files)
+        if rows + next_row_id > LONG_MAX or size_bytes > LONG_MAX:
+            raise BadInput(
+                f"{name}: the files have more rows or bytes than can be counted", field=f"{field}.{name}"
+            )
     last = table.envelope.last_sequence_number
     for name, number in (
         ("add-data-files-sequence-number", change.data_sequence_number),
@@ -224,9 +235,10 @@ def _check_numbers(change: Change, table: TableMetadata, field: str) -> None:
                 field=f"{field}.{name}",
                 rule="malformed-operation",
             )
-        if number > last:
+        if number > last and table.envelope.format_version > 1:  # v1 has no sequence numbers to keep
             raise BadInput(
-                f"{name}: {number} is beyond the table's last sequence number, {last}", field=f"{field}.{name}"
+                f"{name}: {number} is beyond the table's last sequence number, {last}",
+                field=f"{field}.{name}",
             )
 
 
@@ -289,22 +301,13 @@ def _check_unique(change: Change, field: str) -> None:
             raise BadInput(f"the file is added and removed: {min(both)}", field=f"{field}.{name}")
 
 
-class _Intake:
-    """Makes values of wire values, for one table."""
+class _Scopes:
+    """Makes ready what changes and validations are about: filters and partitions of one table."""
 
-    def __init__(self, table: TableMetadata, field: str) -> None:
-        self._field = field
+    def __init__(self, table: TableMetadata, files: WireFiles) -> None:
+        self._files = files
         self._schema = table.schema()
         self._specs: dict[int, PartitionSpec] = {s.spec_id: s for s in table.envelope.partition_specs}
-        self._orders = {order.order_id for order in table.envelope.sort_orders} | {0}
-        # A file may have been written under an older schema; the current one has the last word on a type.
-        self._ids: set[int] = set()
-        self._types: dict[int, PrimitiveType] = {}
-        for schema in (*table.envelope.schemas, self._schema):
-            for _, _, id_, type_ in walk_fields(schema):
-                self._ids.add(id_)
-                if isinstance(type_, str) and (primitive := parse_primitive(type_)) is not None:
-                    self._types[id_] = primitive
 
     def row_filter(self, raw: object, field: str) -> RowFilter:
         return RowFilter(parse_filter(raw, self._schema, field=field), self._schema, self._specs)
@@ -327,129 +330,9 @@ class _Intake:
 
     def partitions(self, keys: tuple[PartitionKey, ...], field: str) -> frozenset[Partition]:
         return frozenset(
-            (key.spec_id, tuple(v for _, v in self._partition(key.spec_id, key.partition, f"{field}[{i}]")))
+            _partition_key(key.spec_id, self._files.partition(key.spec_id, key.partition, f"{field}[{i}]"))
             for i, key in enumerate(keys)
         )
-
-    def files(self, wires: tuple[WireFile, ...], name: str, *, data: bool) -> tuple[ContentFile, ...]:
-        return tuple(
-            self._file(wire, f"{self._field}.{name}[{i}]", data=data) for i, wire in enumerate(wires)
-        )
-
-    def _file(self, wire: WireFile, field: str, *, data: bool) -> ContentFile:
-        content = _CONTENTS.get(wire.content)
-        if content is None or (content is FileContent.DATA) is not data:
-            wanted = "data" if data else "position-deletes or equality-deletes"
-            raise BadInput(f"content: expected {wanted}, got {wire.content[:40]!r}", field=f"{field}.content")
-        format_ = wire.file_format.upper()
-        if format_ not in _FORMATS or (format_ == "PUFFIN") > (content is FileContent.POSITION_DELETES):
-            raise BadInput(
-                f"file-format: {wire.file_format[:40]!r} is not known for {wire.content}",
-                field=f"{field}.file-format",
-            )
-        if not wire.file_path:
-            raise BadInput("file-path: a file needs a path", field=f"{field}.file-path")
-        if wire.sort_order_id is not None and wire.sort_order_id not in self._orders:
-            raise BadInput(
-                f"sort-order-id: {wire.sort_order_id} is not known", field=f"{field}.sort-order-id"
-            )
-        self._check_deletes(wire, content, format_, field)
-        return ContentFile(
-            content=content,
-            file_path=wire.file_path,
-            file_format=format_,
-            spec_id=wire.spec_id,
-            partition=self._partition(wire.spec_id, wire.partition, field),
-            record_count=wire.record_count,
-            file_size_in_bytes=wire.file_size_in_bytes,
-            equality_ids=wire.equality_ids,
-            sort_order_id=wire.sort_order_id,
-            referenced_data_file=wire.referenced_data_file,
-            content_offset=wire.content_offset,
-            content_size_in_bytes=wire.content_size_in_bytes,
-            key_metadata=None
-            if wire.key_metadata is None
-            else _hex(wire.key_metadata, f"{field}.key-metadata"),
-            split_offsets=wire.split_offsets,
-            metrics=self._metrics(wire, field),
-        )
-
-    def _check_deletes(self, wire: WireFile, content: FileContent, format_: str, field: str) -> None:
-        if content is FileContent.EQUALITY_DELETES:
-            if not wire.equality_ids:
-                raise BadInput("equality-ids: equality deletes need columns", field=f"{field}.equality-ids")
-            for id_ in wire.equality_ids:
-                if id_ not in self._types:
-                    raise BadInput(f"equality-ids: no column has id {id_}", field=f"{field}.equality-ids")
-        elif wire.equality_ids:
-            raise BadInput("equality-ids: only equality deletes have them", field=f"{field}.equality-ids")
-        if format_ == "PUFFIN":
-            for name in ("referenced_data_file", "content_offset", "content_size_in_bytes"):
-                if getattr(wire, name) is None:
-                    wanted = name.replace("_", "-")
-                    raise BadInput(f"{wanted}: a deletion vector needs it", field=f"{field}.{wanted}")
-
-    def _partition(
-        self, spec_id: int, values: tuple[object, ...], field: str
-    ) -> tuple[tuple[int, PartitionValue], ...]:
-        spec = self._specs.get(spec_id)
-        if spec is None:
-            raise BadInput(f"spec-id: the table has no partition spec {spec_id}", field=f"{field}.spec-id")
-        if len(values) != len(spec.fields):
-            raise BadInput(
-                f"partition: spec {spec_id} has {len(spec.fields)} fields, not {len(values)}",
-                field=f"{field}.partition",
-            )
-        typed = partition_schema(spec, self._schema).fields
-        return tuple(
-            (column.field_id, decode_value(column.field_type, value, field=f"{field}.partition[{i}]"))
-            for i, (column, value) in enumerate(zip(typed, values, strict=True))
-        )
-
-    def _metrics(self, wire: WireFile, field: str) -> Metrics:
-        values = self._counts(wire.value_counts, field, "value-counts")
-        nulls = self._counts(wire.null_value_counts, field, "null-value-counts")
-        nans = self._counts(wire.nan_value_counts, field, "nan-value-counts")
-        for name, what, counts in (("null-value-counts", "nulls", nulls), ("nan-value-counts", "NaNs", nans)):
-            for id_, count in (counts or {}).items():
-                if values is not None and count > values.get(id_, count):
-                    raise BadInput(
-                        f"{name}: column {id_} has more {what} ({count}) than values ({values[id_]})",
-                        field=f"{field}.{name}",
-                    )
-        return Metrics(
-            column_sizes=self._counts(wire.column_sizes, field, "column-sizes"),
-            value_counts=values,
-            null_value_counts=nulls,
-            nan_value_counts=nans,
-            lower_bounds=self._bounds(wire.lower_bounds, f"{field}.lower-bounds"),
-            upper_bounds=self._bounds(wire.upper_bounds, f"{field}.upper-bounds"),
-        )
-
-    def _counts(self, wire: CountMap | None, field: str, name: str) -> dict[int, int] | None:
-        if wire is None:
-            return None
-        if len(wire.keys) != len(wire.values) or len(set(wire.keys)) != len(wire.keys):
-            raise BadInput(f"{name}: keys and values do not pair up", field=f"{field}.{name}")
-        for id_ in wire.keys:
-            if id_ not in self._ids and id_ < _RESERVED_ID_MIN:
-                raise BadInput(f"{name}: no column has id {id_}", field=f"{field}.{name}")
-        return dict(zip(wire.keys, wire.values, strict=True))
-
-    def _bounds(self, wire: BoundMap | None, field: str) -> dict[int, bytes] | None:
-        if wire is None:
-            return None
-        if len(wire.keys) != len(wire.values) or len(set(wire.keys)) != len(wire.keys):
-            raise BadInput("keys and values do not pair up", field=field)
-        found = {}
-        for id_, text in zip(wire.keys, wire.values, strict=True):
-            data = _hex(text, field)
-            if id_ in self._types:
-                check_bound(self._types[id_], data, field=field)
-            elif id_ < _RESERVED_ID_MIN:
-                raise BadInput(f"no primitive column has id {id_}", field=field)
-            found[id_] = data
-        return found
 
 
 def _check_mode(validation: Validation, field: str) -> None:
@@ -467,10 +350,3 @@ def _check_mode(validation: Validation, field: str) -> None:
                     f"allowed-remove-operations: {operation[:40]!r} is no operation",
                     field=f"{field}.allowed-remove-operations",
                 )
-
-
-def _hex(text: str, field: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise BadInput("not hexadecimal", field=field) from error

@@ -49,6 +49,9 @@ from headgate.core.window import (
 )
 from headgate.errors import BadInput, InvariantBroken, NotFound
 
+_REMOVE = frozenset(("overwrite", "replace", "delete"))  # operations that remove files
+_MISSED = frozenset(("missing-required-removes", "vector-without-data-file"))
+
 
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
@@ -100,7 +103,7 @@ def plan_change(change: Change, table: TableMetadata, *, seed: str, now_ms: int)
         return removals
     finding = yield from _judge_live(change, manifests, removals)
     if finding is not None:
-        return finding
+        return (yield from _name_theirs(finding, change, table, head))
     snapshot_id = choose_snapshot_id(seed, table)
     sequence = 0 if table.envelope.format_version == 1 else table.envelope.last_sequence_number + 1
     build = _Build(change, table, head, snapshot_id, sequence)
@@ -114,6 +117,8 @@ def judge_only(change: Change, table: TableMetadata) -> Generator[PlanEffect, Pl
     finding = yield from _judge_window(change, table, head, manifests)
     if finding is None:
         finding = yield from _judge_required(change, manifests, frozenset(), frozenset())
+        if finding is not None:
+            finding = yield from _name_theirs(finding, change, table, head)
     return finding
 
 
@@ -178,7 +183,7 @@ def _known_data(
     known = {entry.file.file_path: entry.file for _, entry in found}
     if wanted - known.keys() and files.window.complete:
         removed = yield from files.read(
-            operations=frozenset(("overwrite", "replace", "delete")),
+            operations=_REMOVE,
             content=ManifestContent.DATA,
             status=EntryStatus.DELETED,
         )
@@ -219,6 +224,21 @@ def _judge_live(
         text = f"a replace adds more records ({added}) than it removes ({replaced})"
         return Finding("replace-adds-records", text)
     return None
+
+
+def _name_theirs(
+    finding: Finding, change: Change, table: TableMetadata, head: Snapshot | None
+) -> Generator[PlanEffect, PlanReply, Finding]:
+    """A finding about files that the head lacks, with the commit of the window that removed them."""
+    if finding.rule not in _MISSED or change.base_snapshot_id is None:
+        return finding
+    files = WindowFiles(find_window(table, head, change.base_snapshot_id))
+    for content in ManifestContent:
+        removed = yield from files.read(operations=_REMOVE, content=content, status=EntryStatus.DELETED)
+        for their in removed:
+            if their.file.file_path in finding.files:
+                return replace(finding, snapshot=their.snapshot)
+    return finding
 
 
 def _judge_required(
@@ -274,7 +294,9 @@ def _find_dangling(
     """A deletion vector goes when its data file goes, so it cannot come without it either."""
     targets = {file.referenced_data_file or "" for file in change.added_deletes if file.is_dv}
     found = yield from find_live((m for m in manifests if m.content is ManifestContent.DATA), targets)
-    live = {entry.file.file_path for _, entry in found} - gone | {file.file_path for file in change.added_data}
+    live = {entry.file.file_path for _, entry in found} - gone | {
+        file.file_path for file in change.added_data
+    }
     if not (missing := targets - live):
         return None
     text = f"data files of deletion vectors are not live at the head: {', '.join(sorted(missing))}"

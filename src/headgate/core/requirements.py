@@ -29,8 +29,32 @@ def find_failed(
     """The first requirement that does not hold at this head, or None."""
     for requirement in requirements:
         if (reason := _find_reason(requirement, head)) is not None:
-            return RequirementFailed(f"Requirement failed: {reason}")
+            return RequirementFailed(f"Requirement failed: {reason}", **_evidence(requirement, head))
     return None
+
+
+def _evidence(requirement: TableRequirement, head: TableMetadata | None) -> dict[str, object]:
+    """Which requirement failed, and what stands at the head instead: *theirs*, by the id that its commit gave it."""
+    found: dict[str, object] = {"requirement": str(requirement.__struct_config__.tag)}
+    if head is None:
+        return found
+    envelope = head.envelope
+    match requirement:
+        case AssertCurrentSchemaId():
+            found["theirs"] = {"schema-id": envelope.current_schema_id}
+        case AssertLastAssignedFieldId():
+            found["theirs"] = {"schema-id": max(schema.schema_id for schema in envelope.schemas)}
+        case AssertDefaultSpecId():
+            found["theirs"] = {"spec-id": envelope.default_spec_id}
+        case AssertLastAssignedPartitionId():
+            found["theirs"] = {"spec-id": max(spec.spec_id for spec in envelope.partition_specs)}
+        case AssertDefaultSortOrderId():
+            found["theirs"] = {"sort-order-id": envelope.default_sort_order_id}
+        case AssertRefSnapshotId(ref=name) if name in envelope.refs:
+            found["theirs"] = {"snapshot-id": envelope.refs[name].snapshot_id}
+        case _:
+            pass
+    return found
 
 
 def _find_reason(requirement: TableRequirement, head: TableMetadata | None) -> str | None:

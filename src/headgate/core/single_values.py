@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -21,7 +23,10 @@ from pyiceberg.types import (
     LongType,
     PrimitiveType,
     TimestampNanoType,
+    TimestampType,
     TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
 )
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
@@ -31,6 +36,19 @@ from headgate.errors import BadInput
 _T = TypeVar("_T")
 _NON_NUMBERS = frozenset(("NaN", "Infinity", "-Infinity"))  # as Java's JSON writer spells them
 _NANOS = (TimestampNanoType, TimestamptzNanoType)
+_ORDERED = (
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+    DateType,
+    TimeType,
+    TimestampType,
+    TimestamptzType,
+    *_NANOS,
+)
+_WIDE = re.compile(r"(bucket|truncate)\[(\d+)\]")
 
 
 def decode_value(type_: IcebergType, raw: object, *, field: str) -> PartitionValue:
@@ -53,7 +71,7 @@ def _decode(type_: IcebergType, raw: object) -> PartitionValue:
             return float(raw)
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise TypeError("not a number")
-        return float(raw)
+        return _finite(float(raw), single=isinstance(type_, FloatType))
     if isinstance(raw, int) and not isinstance(raw, bool) and isinstance(type_, (DateType, *_NANOS)):
         # In storage form already, as older writers send it.
         return _integer(raw, 31 if isinstance(type_, DateType) else 63)
@@ -71,8 +89,11 @@ def _decode(type_: IcebergType, raw: object) -> PartitionValue:
         case time():
             return time_to_micros(value)
         case Decimal():
-            if isinstance(type_, DecimalType) and -int(value.as_tuple().exponent) != type_.scale:
-                raise ValueError("another scale")
+            digits = value.as_tuple()
+            if isinstance(type_, DecimalType) and (
+                -int(digits.exponent) != type_.scale or len(digits.digits) > type_.precision
+            ):
+                raise ValueError("another scale, or too many digits")
             return value
         case bytes():
             if isinstance(type_, FixedType) and len(value) != len(type_):
@@ -95,6 +116,14 @@ def _integer(value: int, bits: int) -> int:
     return value
 
 
+def _finite(value: float, *, single: bool) -> float:
+    if not math.isfinite(value):
+        raise ValueError("out of range")
+    if single:
+        struct.pack("<f", value)  # raises when it does not fit
+    return value
+
+
 def _nanos(text: str) -> int:
     stem, dot, fraction = text.partition(".")
     digits, zone = fraction, ""
@@ -107,9 +136,27 @@ def _nanos(text: str) -> int:
     return datetime_to_micros(parsed) * 1000 + nanos
 
 
+def fits_transform(transform: str, value: PartitionValue) -> bool:
+    """Whether a transform can have given this value."""
+    found = _WIDE.fullmatch(transform)
+    if found is None or value is None:
+        return True
+    width = int(found.group(2))
+    if isinstance(value, int):
+        return 0 <= value < width if found.group(1) == "bucket" else value % width == 0
+    return not isinstance(value, str | bytes) or len(value) <= width
+
+
 def check_bound(type_: PrimitiveType, data: bytes, *, field: str) -> None:
     """Refuse bytes that are no single value of the type."""
     try:
+        if isinstance(type_, FixedType) and len(data) != len(type_):
+            raise ValueError("another length")
         from_bytes(type_, data)
     except (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error) as error:
         raise BadInput(f"the bound does not decode as {type_}", field=field) from error
+
+
+def are_reversed(type_: PrimitiveType, lower: bytes, upper: bytes) -> bool:
+    """Whether a lower bound is above its upper one; numbers and times only, whose order nobody disputes."""
+    return isinstance(type_, _ORDERED) and bool(from_bytes(type_, lower) > from_bytes(type_, upper))

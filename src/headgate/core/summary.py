@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from headgate.core.intake import partition_of
 from headgate.core.manifest import ContentFile, FileContent
+from headgate.core.value import LONG_MAX
 
 # Totals of the specification, with the counters that move them.
 _TOTALS = (
@@ -67,5 +68,7 @@ def summarise(
     for total, plus, minus in _TOTALS:
         before = "0" if previous is None else previous.get(total, "")
         if before.isascii() and before.isdigit():
-            found[total] = str(max(0, int(before) + counts[plus] - counts[minus]))
+            after = max(0, int(before) + counts[plus] - counts[minus])
+            if after <= LONG_MAX:  # readers count in 64 bits
+                found[total] = str(after)
     return found

@@ -107,10 +107,11 @@ def partition_record(columns: Iterable[Column]) -> dict[str, object]:
         name = f"_{name}" if name[:1].isdigit() else name
         kind = column.avro
         if isinstance(kind, dict) and kind["type"] == "fixed":
-            if kind["name"] in named:  # Avro defines a name once and refers to it afterwards
-                kind = kind["name"]
-            else:
-                named.add(kind["name"])
+            # Avro defines a name once. Java refers to it afterwards, which PyIceberg cannot read; another name is
+            # read by all, for nobody looks at it.
+            if kind["name"] in named:
+                kind = {**kind, "name": f"{kind['name']}_{column.field_id}"}
+            named.add(kind["name"])
         described: dict[str, object] = {"name": name, "type": kind if kind == "null" else ["null", kind]}
         described |= {"default": None, "field-id": column.field_id}
         if name != column.name:

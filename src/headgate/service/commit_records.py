@@ -18,7 +18,7 @@ from headgate.service.roles import Caller
 from headgate.store.base import EntryId, Event, KeyRecord, PutEvent, PutKey
 
 # Updates of one event beyond this are left out of it; the metadata file of the event holds their effect.
-_UPDATES_BYTES_MAX = 256 << 10
+_UPDATES_BYTES_MAX = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)

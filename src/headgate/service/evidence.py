@@ -10,7 +10,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from headgate.core.flow import Head
-from headgate.errors import ConflictFound, Diverged, HeadgateError, Overloaded, StorageFailed
+from headgate.errors import (
+    ConflictFound,
+    Diverged,
+    HeadgateError,
+    Overloaded,
+    RequirementFailed,
+    StorageFailed,
+)
 from headgate.store.base import EntryId, Store
 
 _THEIRS = "theirs"
@@ -18,10 +25,10 @@ _THEIRS = "theirs"
 
 def name_other(error: HeadgateError, heads: Iterable[Head | None], store: Store) -> None:
     """Add `committed-by` and `key` to the evidence of a conflict; None when no commit of ours brought it."""
-    if not isinstance(error, ConflictFound | Diverged):
+    if not isinstance(error, ConflictFound | Diverged | RequirementFailed):
         return
     theirs = error.evidence.get(_THEIRS)
-    if not isinstance(theirs, dict):
+    if not isinstance(theirs, dict) or "snapshot-id" not in theirs:
         return
     snapshot_id = theirs["snapshot-id"]
     named: dict[str, object] = {"committed-by": None, "key": None}

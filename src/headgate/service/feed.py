@@ -66,6 +66,13 @@ class EventsRequest(Value):
     object_types: tuple[str, ...] | None = None
     custom_filters: dict[str, Any] | None = None
 
+    @property
+    def has_filters(self) -> bool:
+        """Whether some events may be left out."""
+        filters = (self.after_timestamp_ms, self.operation_types, self.object_types)
+        objects = (self.catalog_objects_by_name, self.catalog_objects_by_id)
+        return any(one is not None for one in (*filters, *objects))
+
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
@@ -122,17 +129,17 @@ def check_request(request: EventsRequest) -> EventsRequest:
     return request
 
 
-def read_page(load: Load, cursor: Cursor, *, size: int, wanted: EventsRequest | None = None) -> Page:
+def read_page(load: Load, cursor: Cursor, *, size: int, wanted: EventsRequest) -> Page:
     """The next events after a cursor that are wanted."""
     found: list[dict[str, object]] = []
     scanned = 0
     while scanned < _SCANNED_MAX:
-        limit = min(_BATCH, size) if wanted is None else _BATCH
+        limit = _BATCH if wanted.has_filters else min(_BATCH, size - len(found))
         rows = load(cursor.sequence, limit)
         for row in rows:
             cursor = Cursor(row.sequence, max(cursor.at_ms, row.event.at_ms))
             event = show_event(row)
-            if wanted is None or _is_wanted(wanted, row.event, event):
+            if not wanted.has_filters or _is_wanted(wanted, row.event, event):
                 found.append(event)
             if len(found) == size:
                 return Page(tuple(found), cursor, is_end=False)

@@ -152,6 +152,8 @@ class ManifestStore:
                 live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
         cached = _Cached(entries, live, len(entries) * _ENTRY_BYTES + 500)
         with self._lock:
+            if key in self._manifests:  # another thread read it meanwhile; it counts once
+                return cached
             self._bytes += cached.size_bytes
             self._manifests[key] = cached
             while self._bytes > self._limit_bytes and len(self._manifests) > 1:

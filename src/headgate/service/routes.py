@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from headgate.service import routes_feed, routes_namespaces, routes_service, routes_tables, routes_views
+from headgate.service import (
+    routes_feed,
+    routes_namespaces,
+    routes_openapi,
+    routes_service,
+    routes_tables,
+    routes_views,
+)
 from headgate.service.exchange import RouteTable
 
 _ROUTES = (
@@ -11,6 +18,7 @@ _ROUTES = (
     *routes_tables.ROUTES,
     *routes_views.ROUTES,
     *routes_feed.ROUTES,
+    *routes_openapi.ROUTES,
 )
 
 

@@ -1,16 +1,16 @@
 """The catalog's state in dictionaries: the model that the SQL stores are compared with, and for tests.
 
 Written for plainness, not to share the SQL stores' ways: locations are compared pair by pair, tags by a look.
-All-or-nothing comes from a journal of old values that a refusal plays back. Keeps nothing on disk.
+Keeps nothing on disk.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from headgate.core.encoded_log import LogItem
 from headgate.errors import StorageFailed, invariant
@@ -41,9 +41,8 @@ from headgate.store.base import (
     Stream,
     SwapEntry,
 )
+from headgate.store.journal import Journal
 from headgate.store.rows import child_path_of, path_of, position_after, repeated_tag, wanted_from
-
-_ABSENT = object()
 
 
 @dataclass(slots=True)
@@ -75,39 +74,23 @@ class MemoryStore:
         self._event_snapshots: dict[tuple[EntryId | None, int], int] = {}
         self._principals: dict[str, Principal] = {}
         self._secrets: dict[str, bytes] = {}
-        self._journal: list[tuple[Any, Any, Any]] = []
+        self._journal = Journal()
 
     # --- the one write ---------------------------------------------------------------------------------
 
     def write(self, operations: Sequence[Operation]) -> Refused | None:
         """Apply all of them, or none."""
         with self._held():
-            self._journal.clear()
+            self._journal.begin()
             try:
                 for index, operation in enumerate(operations):
                     if (refused := self._apply(operation)) is not None:
-                        self._play_back()
+                        self._journal.play_back()
                         return replace(refused, index=index)
             except BaseException:
-                self._play_back()
+                self._journal.play_back()
                 raise
             return None
-
-    def _put(self, mapping: MutableMapping[Any, Any], key: object, value: object) -> None:
-        self._journal.append((mapping, key, mapping.get(key, _ABSENT)))
-        mapping[key] = value
-
-    def _remove(self, mapping: MutableMapping[Any, Any], key: object) -> None:
-        if key in mapping:
-            self._journal.append((mapping, key, mapping.pop(key)))
-
-    def _play_back(self) -> None:
-        while self._journal:
-            mapping, key, old = self._journal.pop()
-            if old is _ABSENT:
-                mapping.pop(key, None)
-            else:
-                mapping[key] = old
 
     def _apply(self, operation: Operation) -> Refused | None:
         match operation:
@@ -119,14 +102,14 @@ class MemoryStore:
             case PutKey(record):
                 if (record.principal, record.key) in self._keys:
                     return _refused(Reason.KEY_EXISTS, record.key)
-                self._put(self._keys, (record.principal, record.key), record)
+                self._journal.put(self._keys, (record.principal, record.key), record)
                 return None
             case PutEvent(event, snapshot_ids):
                 path_of(event.namespace)
                 sequence = len(self._events) + 1
-                self._put(self._events, sequence, event)
+                self._journal.put(self._events, sequence, event)
                 for snapshot_id in snapshot_ids:
-                    self._put(self._event_snapshots, (event.entry_id, snapshot_id), sequence)
+                    self._journal.put(self._event_snapshots, (event.entry_id, snapshot_id), sequence)
                 return None
             case MarkCheckpoint():
                 self._mark_checkpoint(operation)
@@ -156,7 +139,7 @@ class MemoryStore:
         if parent and parent not in self._namespaces:
             return _refused(Reason.NAMESPACE_MISSING, path_of(parent))
         namespace = Namespace(create.levels, dict(create.properties), self._counters["namespace-version"])
-        self._put(self._namespaces, create.levels, namespace)
+        self._journal.put(self._namespaces, create.levels, namespace)
         return None
 
     def _set_namespace_properties(self, change: SetNamespaceProperties) -> Refused | None:
@@ -168,7 +151,7 @@ class MemoryStore:
             detail = f"expected version {change.expected_version}, found {standing.version}"
             return _refused(Reason.NAMESPACE_CHANGED, detail)
         namespace = Namespace(change.levels, dict(change.properties), standing.version + 1)
-        self._put(self._namespaces, change.levels, namespace)
+        self._journal.put(self._namespaces, change.levels, namespace)
         return None
 
     def _drop_namespace(self, drop: DropNamespace) -> Refused | None:
@@ -180,8 +163,8 @@ class MemoryStore:
         if has_entries or any(levels[:-1] == drop.levels for levels in self._namespaces):
             return _refused(Reason.NAMESPACE_NOT_EMPTY, path)
         least = max(self._counters["namespace-version"], standing.version + 1)
-        self._put(self._counters, "namespace-version", least)
-        self._remove(self._namespaces, drop.levels)
+        self._journal.put(self._counters, "namespace-version", least)
+        self._journal.remove(self._namespaces, drop.levels)
         return None
 
     # --- writes to entries -----------------------------------------------------------------------------
@@ -234,8 +217,8 @@ class MemoryStore:
         )
         positions = {stream: position_after(items, least=0) for stream, items in logs.items()}
         items = {stream: {item.position: item for item in logs[stream]} for stream in Stream}
-        self._put(self._heads, create.id, _Head(header, create.envelope, positions, items))
-        self._put(self._names, (create.namespace, create.name), create.id)
+        self._journal.put(self._heads, create.id, _Head(header, create.envelope, positions, items))
+        self._journal.put(self._names, (create.namespace, create.name), create.id)
         return None
 
     def _swap_entry(self, swap: SwapEntry) -> Refused | None:
@@ -250,14 +233,14 @@ class MemoryStore:
         for stream, delta in swap.logs.items():
             log = standing.logs[stream]
             for position in delta.removed:
-                self._remove(log, position)
+                self._journal.remove(log, position)
             positions[stream] = position_after(delta.added, least=positions[stream])
             tags = {item.tag for item in log.values() if item.tag is not None} if delta.added else set()
             taken = [item.tag for item in delta.added if item.tag in tags]
             if taken or repeated_tag(delta.added) is not None:
                 return _refused(Reason.DUPLICATE_TAG, str(taken[0] if taken else repeated_tag(delta.added)))
             for item in delta.added:
-                self._put(log, item.position, item)
+                self._journal.put(log, item.position, item)
         candidate = replace(
             header,
             uuid=swap.uuid,
@@ -270,7 +253,7 @@ class MemoryStore:
             candidate = replace(
                 candidate, checkpoint_location=swap.metadata_location, checkpoint_version=candidate.version
             )
-        self._put(self._heads, swap.id, _Head(candidate, swap.envelope, positions, standing.logs))
+        self._journal.put(self._heads, swap.id, _Head(candidate, swap.envelope, positions, standing.logs))
         return None
 
     def _rename_entry(self, rename: RenameEntry) -> Refused | None:
@@ -284,8 +267,8 @@ class MemoryStore:
         if old.checkpoint_version == old.version:
             # The file of the head still holds the head: metadata does not know the table's name.
             header = replace(header, checkpoint_version=header.version)
-        self._remove(self._names, (old.namespace, old.name))
-        self._put(self._names, (rename.namespace, rename.name), rename.id)
+        self._journal.remove(self._names, (old.namespace, old.name))
+        self._journal.put(self._names, (rename.namespace, rename.name), rename.id)
         self._put_header(rename.id, header)
         return None
 
@@ -293,8 +276,8 @@ class MemoryStore:
         standing = self._find_standing(drop.id, expected_version=drop.expected_version)
         if isinstance(standing, Refused):
             return standing
-        self._remove(self._names, (standing.header.namespace, standing.header.name))
-        self._remove(self._heads, drop.id)
+        self._journal.remove(self._names, (standing.header.namespace, standing.header.name))
+        self._journal.remove(self._heads, drop.id)
         return None
 
     def _mark_checkpoint(self, mark: MarkCheckpoint) -> None:
@@ -305,7 +288,7 @@ class MemoryStore:
         self._put_header(mark.id, header)
 
     def _put_header(self, id: EntryId, header: EntryHeader) -> None:
-        self._put(self._heads, id, replace(self._heads[id], header=header))
+        self._journal.put(self._heads, id, replace(self._heads[id], header=header))
 
     # --- reads -----------------------------------------------------------------------------------------
 

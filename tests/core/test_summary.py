@@ -1,0 +1,41 @@
+"""Partitions that are the same are seen to be, and a snapshot's counters are Java's."""
+
+from __future__ import annotations
+
+from headgate.core.intake import partition_of
+from headgate.core.manifest import ContentFile, FileContent
+from headgate.core.summary import count_changes, summarise
+
+
+def _vector(offset: int, size: int | None = 42) -> ContentFile:
+    return ContentFile(
+        content=FileContent.POSITION_DELETES,
+        file_path="s3://lake/t/data/all.puffin",
+        file_format="PUFFIN",
+        spec_id=0,
+        partition=(),
+        record_count=1,
+        file_size_in_bytes=500,
+        content_offset=offset,
+        content_size_in_bytes=size,
+    )
+
+
+def _in(*values: float | None) -> ContentFile:
+    partition = tuple(enumerate(values, start=1000))
+    return ContentFile(FileContent.DATA, f"s3://lake/t/{values}", "PARQUET", 0, partition, 1, 100)
+
+
+def test_vectors_in_one_file_count_their_own_bytes_of_it() -> None:
+    counts = count_changes([_vector(4), _vector(46, 44)], [_vector(4, 40)])
+    found = summarise("delete", counts, {}, {"total-files-size": "1000"})
+    assert (found["added-files-size"], found["removed-files-size"]) == ("86", "40")
+    assert found["total-files-size"] == "1046"
+
+
+def test_files_of_the_partition_nan_are_in_one_partition() -> None:
+    one, two = float("nan"), float("nan")
+    assert partition_of(_in(one, 1.0)) == partition_of(_in(two, 1.0))
+    assert partition_of(_in(one)) in frozenset((partition_of(_in(two)),))
+    assert partition_of(_in(one)) != partition_of(_in(None))
+    assert count_changes([_in(one), _in(two)], [])["changed-partition-count"] == 1

@@ -1,0 +1,160 @@
+"""Plays the commit conversation against a script: loads and swaps are answered from a list, the rest from memory.
+
+script = play(commit_flow((appends(lake),), key="k"), [at(lake, 3), SwapLost()])
+assert not script.yielded(Discard)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headgate.core.change import Append, ChangeUpdate
+from headgate.core.flow import (
+    Discard,
+    Head,
+    Load,
+    Loaded,
+    Swap,
+    Swapped,
+    TableCommit,
+    Target,
+    Verdict,
+    Wait,
+)
+from headgate.core.plan import WriteManifest, WriteManifestList
+from headgate.core.updates import TableRequirement, TableUpdate
+from tests.properties.lake import Lake, Row, Variant, new_lake
+
+E = TypeVar("E")
+TARGET: Target = (("db",), "t")
+NOW_MS = 1_700_000_100_000
+LANDS = "lands"  # answers a swap as a store that published it does
+
+
+@dataclass
+class Script:
+    """What the conversation asked for, in order, and how it ended; no verdict: the script ran out."""
+
+    effects: list[Any] = field(default_factory=list)
+    verdict: Verdict | None = None
+
+    def yielded(self, kind: type[E]) -> list[E]:
+        """All effects of a kind."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    @property
+    def steps(self) -> list[str]:
+        """The steps of the protocol by name, without what it took to judge and build."""
+        return [
+            type(effect).__name__
+            for effect in self.effects
+            if isinstance(effect, Load | Swap | Discard | Wait)
+        ]
+
+    @property
+    def written(self) -> set[str]:
+        """Files of all candidates that were sent."""
+        return {path for swap in self.yielded(Swap) for c in swap.candidates for path in c.written}
+
+    @property
+    def discarded(self) -> set[str]:
+        """Files that were given up."""
+        return {path for discard in self.yielded(Discard) for c in discard.candidates for path in c.written}
+
+
+def play(conversation: Generator[Any, Any, Verdict], replies: Iterable[Any], *lakes: Lake) -> Script:
+    """Answer loads and swaps from the script, reads and writes of manifests from the tables' memory."""
+    script, answers, reply = Script(), list(replies), None
+    while True:
+        try:
+            effect = conversation.send(reply)
+        except StopIteration as stop:
+            script.verdict = stop.value
+            assert not answers, f"the conversation ended with replies left: {answers}"
+            return script
+        script.effects.append(effect)
+        if isinstance(effect, Load | Swap):
+            if not answers:
+                return script
+            reply = answers.pop(0)
+            reply = publish(effect) if reply == LANDS and isinstance(effect, Swap) else reply
+        elif isinstance(effect, Discard | Wait):
+            reply = None
+        else:
+            reply = _answer(effect, lakes)
+
+
+def _answer(effect: Any, lakes: tuple[Lake, ...]) -> Any:
+    if isinstance(effect, WriteManifest | WriteManifestList):
+        return lakes[0].world.answer(effect)
+    for lake in lakes:
+        known = getattr(effect, "location", None) or getattr(effect, "manifest", None) or effect.manifests[0]
+        path = known if isinstance(known, str) else known.manifest_path
+        if path in lake.world.lists or path in lake.world.manifests:
+            return lake.world.answer(effect)
+    raise AssertionError(f"nobody wrote {effect}")
+
+
+def publish(swap: Swap) -> Swapped:
+    """The answer of a store that published all candidates."""
+    return Swapped(
+        tuple(
+            Head(
+                "new" if c.base is None else c.base.id,
+                1 if c.base is None else c.base.version + 1,
+                c.metadata,
+                "m",
+                None,
+            )
+            for c in swap.candidates
+        )
+    )
+
+
+def head(lake: Lake, version: int, id_: str = "t") -> Head:
+    """The table as it is now, under this version."""
+    return Head(id_, version, lake.table, f"v{version}.json", None)
+
+
+def at(lake: Lake, version: int, *, landed: bool = False, now_ms: int = NOW_MS) -> Loaded:
+    """A load that finds the table at this version."""
+    return Loaded((head(lake, version),), landed, now_ms)
+
+
+def lake_of(rows: int = 1, *, version: int = 2, spec: str = "unpartitioned") -> Lake:
+    """A table with some rows, each in a file and a commit of its own."""
+    lake = new_lake(Variant(version, spec))
+    for n in range(rows):
+        append(lake, n)
+    return lake
+
+
+def append(lake: Lake, id_: int) -> None:
+    """Somebody else commits a row."""
+    added = Append(add_data_files=lake.put_data([Row(f"theirs.{id_}", id_, "a", 0)]))
+    lake.commit(added, key=f"theirs {lake.made}")
+
+
+def adds(lake: Lake, *ids: int, **more: Any) -> Append:
+    """An append of rows in one file."""
+    return Append(add_data_files=lake.put_data([Row(f"ours.{id_}", id_, "a", 0) for id_ in ids]), **more)
+
+
+def commit_of(
+    *updates: TableUpdate | ChangeUpdate,
+    target: Target = TARGET,
+    requirements: tuple[TableRequirement, ...] = (),
+    reads: ChangeUpdate | None = None,
+) -> TableCommit:
+    """One table's part."""
+    return TableCommit(target, requirements, updates, reads)
+
+
+def candidate_rows(lake: Lake, swap: Swap, index: int = 0) -> list[str]:
+    """The rows that a reader would see if this swap landed."""
+    seen = Lake(
+        lake.variant, swap.candidates[index].metadata, lake.world, lake.rows, lake.positions, lake.keys
+    )
+    return sorted(one.row.tag for one in seen.read(seen.head))
