@@ -132,7 +132,14 @@ def _wire_schemas() -> Json:
         },
         "files": {"type": "array", "maxItems": 20, "items": _TEXT},
         "file-count": {"type": "integer"},
-        "filter": _MAYBE_TEXT,
+        "filter": {
+            "description": "What was read, as the client sent it; null for none, and above 10,000 bytes.",
+            "anyOf": [
+                _ref("Expression"),
+                _object({"partitions": {"type": "array", "items": _ref("PartitionKey")}}, "Partitions."),
+                {"type": "null"},
+            ],
+        },
         "next": {"type": "string", "description": "What to do now."},
     }
     error: Json = {

@@ -171,6 +171,6 @@ CONFLICT: Example = {
     },
     "files": [_path("a9")],
     "file-count": 1,
-    "filter": "EqualTo(term=Reference(name='kind'), literal=literal('click'))",
+    "filter": _is("click"),
     "next": "read again from the head, and redo the work that read or removed these files",
 }

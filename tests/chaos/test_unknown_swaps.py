@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.errors import CommitUnknown, Overloaded, StorageFailed
+from headgate.errors import BadInput, CommitUnknown, HeadgateError, NotFound, Overloaded, StorageFailed
 from headgate.store.base import Entry, EntryId, KeyRecord, Levels, Operation, Refused, Store
 from headgate.store.memory import MemoryStore
 from tests.chaos.raw_commits import build_commit, build_transaction, count_events, path_of, snapshot_ids
@@ -216,15 +216,23 @@ def test_a_create_that_lands_while_the_service_looks_for_it_keeps_its_file(
     every_file_is_there(client, "t")
 
 
-@pytest.mark.parametrize("failure", [StorageFailed, Overloaded])
+FAILURES = [
+    StorageFailed("the database is gone"),
+    Overloaded("the database is busy"),
+    NotFound("no such file", kind="file"),
+    BadInput("not a manifest"),
+]
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.code)
 def test_a_failure_after_an_unknown_swap_is_unknown_and_never_a_sure_refusal(
-    client: AppClient, store: UnsureStore, failure: type[StorageFailed] | type[Overloaded]
+    client: AppClient, store: UnsureStore, failure: HeadgateError
 ) -> None:
     commit = build_commit("t", create(client, "t"))
     call = commit.call()
 
     def fail() -> None:
-        raise failure("the database is gone")
+        raise failure
 
     def lands_and_goes(apply: Do) -> None:
         apply()

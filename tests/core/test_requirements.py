@@ -85,3 +85,26 @@ def test_the_first_of_several_failures_is_the_one_reported() -> None:
 def test_no_requirements_hold_anywhere() -> None:
     assert find_failed([], HEAD) is None
     assert find_failed([], None) is None
+
+
+EVIDENCE: list[tuple[TableRequirement, dict[str, int] | None]] = [
+    (AssertCreate(), None),
+    (AssertTableUuid(uuid=OTHER), None),
+    (AssertRefSnapshotId(ref="main", snapshot_id=1), {"snapshot-id": 2}),
+    (AssertRefSnapshotId(ref="gone", snapshot_id=1), None),
+    (AssertLastAssignedFieldId(last_assigned_field_id=1), {"schema-id": 0}),
+    (AssertCurrentSchemaId(current_schema_id=1), {"schema-id": 0}),
+    (AssertLastAssignedPartitionId(last_assigned_partition_id=1), {"spec-id": 0}),
+    (AssertDefaultSpecId(default_spec_id=1), {"spec-id": 0}),
+    (AssertDefaultSortOrderId(default_sort_order_id=1), {"sort-order-id": 0}),
+]
+
+
+@pytest.mark.parametrize(("requirement", "theirs"), EVIDENCE, ids=lambda value: type(value).__name__)
+def test_a_failed_requirement_says_which_it_is_and_what_stands_at_the_head(
+    requirement: TableRequirement, theirs: dict[str, int] | None
+) -> None:
+    failed = find_failed([requirement], HEAD)
+    assert failed is not None
+    assert failed.evidence["requirement"] == requirement.__struct_config__.tag
+    assert failed.evidence.get("theirs") == theirs

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from headgate.core.partitioning import UNPARTITIONED
 from headgate.core.table import append_snapshot, manifest_list_tag
+from headgate.errors import BadInput
 from headgate.format.table_metadata import encode_parts
 from tests.core.builders import COLUMNS, snapshot, table
 
@@ -16,6 +20,12 @@ def test_a_snapshot_is_found_by_its_id_or_not_at_all() -> None:
 
 def test_the_current_schema_is_found() -> None:
     assert table().schema().fields == COLUMNS
+
+
+def test_a_spec_is_found_by_its_id_and_one_that_was_removed_is_named() -> None:
+    assert table().find_spec(0) == UNPARTITIONED
+    with pytest.raises(BadInput, match="the table has no partition spec 7, which its files use"):
+        table().find_spec(7)
 
 
 def test_the_size_is_about_that_of_the_file() -> None:

@@ -25,6 +25,7 @@ from headgate.core.flow import (
 )
 from headgate.core.plan import WriteManifest, WriteManifestList
 from headgate.core.updates import TableRequirement, TableUpdate
+from headgate.errors import StorageFailed
 from tests.properties.lake import Lake, Row, Variant, new_lake
 
 E = TypeVar("E")
@@ -64,17 +65,29 @@ class Script:
         return {path for discard in self.yielded(Discard) for c in discard.candidates for path in c.written}
 
 
-def play(conversation: Generator[Any, Any, Verdict], replies: Iterable[Any], *lakes: Lake) -> Script:
-    """Answer loads and swaps from the script, reads and writes of manifests from the tables' memory."""
+def play(
+    conversation: Generator[Any, Any, Verdict],
+    replies: Iterable[Any],
+    *lakes: Lake,
+    failing: tuple[type[Any], int] | None = None,
+) -> Script:
+    """Answer loads and swaps from the script, reads and writes of manifests from the tables' memory.
+
+    `failing` is a kind of effect and which one of that kind, from 1 on, fails.
+    """
     script, answers, reply = Script(), list(replies), None
+    failed = False
     while True:
         try:
-            effect = conversation.send(reply)
+            effect = conversation.throw(StorageFailed("disk full")) if failed else conversation.send(reply)
         except StopIteration as stop:
             script.verdict = stop.value
             assert not answers, f"the conversation ended with replies left: {answers}"
             return script
         script.effects.append(effect)
+        failed = (type(effect), len(script.yielded(type(effect)))) == failing
+        if failed:
+            continue
         if isinstance(effect, Load | Swap):
             if not answers:
                 return script

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from headgate.core.change import Delete
+from headgate.core.apply import apply
+from headgate.core.change import Append, Delete
 from headgate.core.flow import (
+    CHANGES_MAX,
     Committed,
     Discard,
     Load,
@@ -15,12 +19,21 @@ from headgate.core.flow import (
     SwapLost,
     SwapRefused,
     SwapUnknown,
+    TableCommit,
     Unknown,
     Wait,
     commit_flow,
 )
-from headgate.core.plan import WriteManifest
-from headgate.core.updates import AssertCurrentSchemaId, SetProperties
+from headgate.core.plan import WriteManifest, WriteManifestList
+from headgate.core.schema import Field, Schema
+from headgate.core.table import MetadataLogEntry
+from headgate.core.updates import (
+    LAST_ADDED,
+    AddSchema,
+    AssertCurrentSchemaId,
+    SetCurrentSchema,
+    SetProperties,
+)
 from headgate.errors import (
     AlreadyExists,
     BadInput,
@@ -29,8 +42,9 @@ from headgate.errors import (
     InvariantBroken,
     NotFound,
     RequirementFailed,
+    StorageFailed,
 )
-from tests.flow.script import LANDS, NOW_MS, adds, append, at, commit_of, lake_of, play
+from tests.flow.script import LANDS, NOW_MS, adds, append, at, commit_of, head, lake_of, play
 from tests.properties.operations import Operation, Scope
 
 PROPERTY = SetProperties(updates={"a": "1"})
@@ -272,3 +286,76 @@ def test_a_driver_that_answers_a_load_with_something_else_is_a_bug() -> None:
     lake = lake_of()
     with pytest.raises(InvariantBroken):
         play(commit_flow((commit_of(PROPERTY),), key="k"), [SwapLost()], lake)
+
+
+@pytest.mark.parametrize(
+    "failing", [(WriteManifest, 2), (WriteManifestList, 1), (WriteManifestList, 2)], ids=str
+)
+def test_what_a_failed_step_of_planning_leaves_behind_is_discarded_for_it_was_never_sent(
+    failing: tuple[type[object], int],
+) -> None:
+    lake = lake_of()
+    conversation = commit_flow((commit_of(adds(lake, 7), adds(lake, 8)),), key="k")
+    there = {*lake.world.manifests, *lake.world.lists}
+    script = play(conversation, [at(lake, 3)], lake, failing=failing)
+    assert script.steps == ["Load", "Discard"]
+    assert script.discarded == {*lake.world.manifests, *lake.world.lists} - there
+    assert isinstance(script.verdict, Refused)
+    assert isinstance(script.verdict.error, StorageFailed)
+
+
+def test_planning_that_fails_while_a_swap_may_yet_land_ends_unknown_and_keeps_that_ones_files() -> None:
+    lake = lake_of()
+    conversation = commit_flow((commit_of(adds(lake, 7)),), key="k")
+    replies = [at(lake, 3), SwapUnknown(), at(lake, 3)]
+    script = play(conversation, replies, lake, failing=(WriteManifestList, 2))
+    assert isinstance(script.verdict, Unknown)
+    assert script.discarded
+    assert script.discarded.isdisjoint(script.written)
+
+
+def test_a_request_takes_so_many_changes_and_no_more_over_all_its_tables() -> None:
+    one, two = lake_of(), lake_of()
+    heads = Loaded((head(one, 3), head(two, 3, "u")), False, NOW_MS)
+    most = commit_of(*(Append(),) * (CHANGES_MAX - 1))
+    for changes in (1, 2):
+        other = TableCommit((("db",), "u"), (), (PROPERTY, *(Append(),) * changes), field="table-changes[1]")
+        script = play(commit_flow((most, other), key="k"), [heads, LANDS][: 3 - changes], one, two)
+        if changes == 1:
+            assert isinstance(script.verdict, Committed)
+            continue
+        assert isinstance(script.verdict, Refused)
+        assert isinstance(script.verdict.error, BadInput)
+        assert script.verdict.error.field == "table-changes[1].updates"
+        assert script.steps == ["Load"]
+
+
+def test_many_changes_in_one_commit_build_on_each_other_and_only_the_last_is_history() -> None:
+    lake = lake_of(2)
+    checkpoint = MetadataLogEntry(metadata_file="v3.json", timestamp_ms=1)
+    base = replace(head(lake, 3), checkpoint=checkpoint)
+    changes = [adds(lake, n) for n in range(7, 11)]
+    commit = commit_of(*changes[:2], PROPERTY, *changes[2:])
+    script = play(commit_flow((commit,), key="k"), [Loaded((base,), False, NOW_MS), LANDS], lake)
+    ((candidate,),) = [swap.candidates for swap in script.yielded(Swap)]
+    made = candidate.metadata
+    new = list(made.iter_snapshots())[2:]
+    assert [one.parent_snapshot_id for one in new[1:]] == [one.snapshot_id for one in new[:-1]]
+    assert [one.snapshot_id for one in list(made.iter_history())[2:]] == [new[-1].snapshot_id]
+    assert made.envelope.metadata_log == (*lake.table.envelope.metadata_log, checkpoint)
+    assert len(candidate.updates) == 9
+    assert made == apply(lake.table, candidate.updates, now_ms=NOW_MS, previous_file=checkpoint)
+
+
+def test_the_schema_added_last_is_known_after_a_change() -> None:
+    lake = lake_of()
+    known = lake.table.schema()
+    column = Field(id=9, name="late", type="long", required=False)
+    wider = Schema(fields=(*known.fields, column))
+    current = SetCurrentSchema(schema_id=LAST_ADDED)
+    commit = commit_of(AddSchema(schema=wider), adds(lake, 7), current, adds(lake, 8))
+    script = play(commit_flow((commit,), key="k"), [at(lake, 3), LANDS], lake)
+    ((candidate,),) = [swap.candidates for swap in script.yielded(Swap)]
+    assert candidate.metadata.schema().fields == wider.fields
+    first, second = list(candidate.metadata.iter_snapshots())[-2:]
+    assert (first.schema_id, second.schema_id) == (known.schema_id, candidate.metadata.schema().schema_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -233,6 +234,22 @@ def test_a_crash_shows_an_id_and_nothing_of_the_inside(
     assert "Traceback" not in answer.text
     error_id = answer.json()["error"]["headgate"]["error-id"]
     assert any(getattr(record, "fields", {}).get("error_id") == error_id for record in caplog.records)
+
+
+@pytest.mark.parametrize("error", [StopIteration, TimeoutError, CancelledError])
+def test_a_crash_that_no_event_loop_can_carry_is_answered_and_frees_its_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    def crash(services: Services, request: Request) -> Reply:
+        raise error("canary-inside")
+
+    table = RouteTable((Route("GET", "/crash", crash, Role.READ), Route("GET", "/echo", echo, Role.READ)))
+    with app_client(tmp_path, table=table, request_timeout_s=5, in_flight_max=1) as client:
+        answer = client.get("/crash")
+        assert error_of(answer) == (500, "InternalServerError")
+        assert "canary" not in answer.text
+        assert client.get("/echo").status_code == 200
+    assert any(record.exc_info and record.exc_info[0] is error for record in caplog.records)
 
 
 def test_large_answers_are_sent_in_parts_with_their_length(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterable, Iterator
 
-from headgate.core.manifest import ManifestContent, ManifestFile
+import pytest
+
+from headgate.core.live import FindLive
+from headgate.core.manifest import ManifestContent, ManifestFile, Metrics
 from headgate.files.base import FileInfo
 from headgate.format.manifest_encode import encode_manifest
 from headgate.service.manifest_store import ManifestStore
@@ -54,3 +58,65 @@ def test_a_manifest_that_two_threads_read_at_once_counts_once() -> None:
     files.rival = (store, manifest)
     assert store.read_entries(manifest) == alone.read_entries(manifest)
     assert store.size_bytes == alone.size_bytes
+
+
+@pytest.mark.parametrize("columns", [0, 10, 300])
+def test_a_manifest_counts_about_what_it_takes_in_memory_however_wide_the_table_is(columns: int) -> None:
+    spec, schema = spec_of()
+    ids = range(1, columns + 1)
+
+    def wide(n: int) -> Metrics:
+        counts = {id_: 1000 + n + id_ for id_ in ids}
+        bounds = {id_: (n * 10_000 + id_).to_bytes(8, "little") for id_ in ids}
+        return Metrics(counts, counts, counts, None, bounds, bounds)
+
+    entries = [added(file(f"file:///warehouse/a/t/data/{n}.parquet", metrics=wide(n))) for n in range(50)]
+    content = ManifestContent.DATA
+    encoded = encode_manifest(entries, spec=spec, schema=schema, format_version=2, content=content)
+    store = ManifestStore(_Racing(encoded.data), limit_bytes=1 << 30, new_uuid=str)
+    tracemalloc.start()
+    try:
+        store.read_entries(listed(encoded, content))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes / 1.5 < store.size_bytes < held_bytes * 2.5
+
+
+def test_long_bounds_count() -> None:
+    spec, schema = spec_of()
+    content = ManifestContent.DATA
+    sizes = []
+    for length in (1, 100_001):
+        one = file(metrics=Metrics(lower_bounds={1: b"x" * length}))
+        encoded = encode_manifest([added(one)], spec=spec, schema=schema, format_version=2, content=content)
+        store = ManifestStore(_Racing(encoded.data), limit_bytes=_LIMIT, new_uuid=str)
+        store.read_entries(listed(encoded, content))
+        sizes.append(store.size_bytes)
+    assert sizes[1] - sizes[0] == 100_000
+
+
+class _Asked(frozenset[str]):
+    """Paths that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for path in super().__iter__():
+            self.looks += 1
+            yield path
+
+
+def test_many_paths_are_looked_up_in_a_small_manifest_without_walking_them_all() -> None:
+    spec, schema = spec_of()
+    content = ManifestContent.DATA
+    entries = [added(file(name)) for name in ("a", "b", "c")]
+    encoded = encode_manifest(entries, spec=spec, schema=schema, format_version=2, content=content)
+    store = ManifestStore(_Racing(encoded.data), limit_bytes=_LIMIT, new_uuid=str)
+    manifest = listed(encoded, content)
+    many = _Asked({"c", "a", *map(str, range(1000))})
+    found = store.find_live(FindLive((manifest,), many))
+    assert [entry.file.file_path for _, entry in found] == ["a", "c"]
+    assert many.looks == 0
+    few = store.find_live(FindLive((manifest,), frozenset({"b"})))
+    assert [entry.file.file_path for _, entry in few] == ["b"]

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from typing import assert_never
 
+import msgspec
+
 from headgate.core.draft import Draft
 from headgate.core.encoded_log import EncodedLog
 from headgate.core.table import (
@@ -71,25 +73,63 @@ def apply(
 
     `previous_file` is the newest metadata file known to be written; it joins the metadata log.
     """
-    draft = Draft(base, now_ms=now_ms)
     updates = tuple(updates)
-    if base is None:
-        first = next((u for u in updates if isinstance(u, UpgradeFormatVersion)), None)
-        if first is not None:
-            draft.set(format_version=1)
-            draft.upgrade(first.format_version)
+    applying = Applying(base, now_ms=now_ms, format_version=find_format_version(updates))
     for update in updates:
-        _apply_one(draft, update)
-    if not draft.changed:
-        return None
-    _check_refs(draft)
-    draft.check_whole()
-    history = _settle_history(draft)
-    draft.set(
-        last_updated_ms=max(now_ms, draft.envelope.last_updated_ms),
-        metadata_log=_metadata_log(draft, previous_file),
-    )
-    return TableMetadata(draft.envelope, draft.snapshots, history)
+        applying.add(update)
+    return applying.finish(previous_file)
+
+
+def find_format_version(updates: Iterable[object]) -> int | None:
+    """The version that a table being created has from its first update on."""
+    return next((u.format_version for u in updates if isinstance(u, UpgradeFormatVersion)), None)
+
+
+class Applying:
+    """Updates applied one after the other, with a look at the table in between; each is applied once."""
+
+    def __init__(self, base: TableMetadata | None, *, now_ms: int, format_version: int | None = None) -> None:
+        self._base = base
+        self._draft = Draft(base, now_ms=now_ms)
+        self._begun = False
+        if base is None and format_version is not None:
+            self._draft.set(format_version=1)
+            self._draft.upgrade(format_version)
+
+    def add(self, update: TableUpdate) -> None:
+        """Apply one more. Raises what is wrong with it."""
+        self._begun = True
+        _apply_one(self._draft, update)
+
+    def look(self) -> TableMetadata | None:
+        """The table as it is so far, for the next change to build on; None before there is one.
+
+        Its history may hold snapshots that `finish` leaves out.
+        """
+        draft = self._draft
+        if not self._begun or not draft.changed:
+            return self._base
+        self._check()
+        updated_ms = max(draft.now_ms, draft.envelope.last_updated_ms)
+        envelope = msgspec.structs.replace(draft.envelope, last_updated_ms=updated_ms)
+        return TableMetadata(envelope, draft.snapshots, draft.history)
+
+    def finish(self, previous_file: MetadataLogEntry | None) -> TableMetadata | None:
+        """The metadata after all updates, or None when they change nothing."""
+        draft = self._draft
+        if not draft.changed:
+            return None
+        self._check()
+        history = _settle_history(draft)
+        draft.set(
+            last_updated_ms=max(draft.now_ms, draft.envelope.last_updated_ms),
+            metadata_log=_metadata_log(draft, previous_file),
+        )
+        return TableMetadata(draft.envelope, draft.snapshots, history)
+
+    def _check(self) -> None:
+        _check_refs(self._draft)
+        self._draft.check_whole()
 
 
 def _apply_one(draft: Draft, update: TableUpdate) -> None:  # one line a case: the whole policy on one screen

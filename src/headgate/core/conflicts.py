@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
-from pyiceberg.conversions import from_bytes
+import msgspec
 
 from headgate.core.change import (
     BaseMustBeAncestor,
@@ -22,16 +22,9 @@ from headgate.core.change import (
     NoRemovedDataFiles,
     RequiredDataFiles,
 )
-from headgate.core.intake import (
-    DELETE_PATH_ID,
-    LIVE_AT_HEAD,
-    NOT_REMOVED_SINCE_BASE,
-    Change,
-    Check,
-    partition_of,
-)
-from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, Metrics
-from headgate.core.schema import Schema, parse_primitive, walk_fields
+from headgate.core.delete_index import DeleteIndex
+from headgate.core.intake import LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE, Change, Check
+from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import ReadEffect, ReadReply, Theirs, WindowFiles, is_ancestor
 from headgate.errors import BadInput, CommitRefused, ConflictFound, Diverged
@@ -50,7 +43,7 @@ class Finding:
     message: str
     snapshot: Snapshot | None = None
     files: tuple[str, ...] = ()
-    filter: str | None = None
+    filter: object = None  # JSON, as the client sent it
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +112,16 @@ def _no_new_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadRe
     validation = check.validation
     if not isinstance(validation, NoNewDeletesForDataFiles):
         return None
-    theirs = [their for their in (yield from _added_deletes(at)) if check.in_scope(their.file)]
+    ignored = FileContent.EQUALITY_DELETES if validation.ignore_equality_deletes else None
+    theirs = yield from _added_deletes(at)
+    index = DeleteIndex(
+        (t for t in theirs if t.file.content is not ignored and check.in_scope(t.file)), at.table
+    )
     for path in validation.file_paths:
         data = at.known.get(path)
-        for their in theirs:
-            equality = their.file.content is FileContent.EQUALITY_DELETES
-            if equality and validation.ignore_equality_deletes:
-                continue
-            if data is not None and may_delete_from(their.file, data, at.table.schema()):
-                text = f"rows of a file that this change replaces were deleted: {path}"
-                return Finding("new-deletes-for-data-files", text, their.snapshot, (path,), _text(check))
+        if data is not None and (found := index.find(data)) is not None:
+            text = f"rows of a file that this change replaces were deleted: {path}"
+            return Finding("new-deletes-for-data-files", text, found.snapshot, (path,), _scope(check))
     return None
 
 
@@ -239,19 +232,20 @@ def _found(check: Check, rule: str, text: str, theirs: Iterable[Theirs]) -> Find
     hits = [their for their in theirs if check.in_scope(their.file)]
     if not hits:
         return None
-    return Finding(rule, text, hits[0].snapshot, tuple(hit.file.file_path for hit in hits), _text(check))
+    return Finding(rule, text, hits[0].snapshot, tuple(hit.file.file_path for hit in hits), _scope(check))
 
 
-def _text(check: Check) -> str | None:
+def _scope(check: Check) -> object:
+    """What the validation is about, as the client sent it."""
     if check.partitions is not None:
-        return f"partitions {sorted(map(str, check.partitions))}"[:_FILTER_CHARS_MAX]
-    return None if check.filter is None else str(check.filter.expression)[:_FILTER_CHARS_MAX]
+        return {"partitions": msgspec.to_builtins(getattr(check.validation, "partitions", ()))}
+    return getattr(check.validation, "filter", None)
 
 
 # --- a finding as an error ----------------------------------------------------------------------------------
 
 _FILES_SHOWN_MAX = 20
-_FILTER_CHARS_MAX = 1000
+_FILTER_BYTES_MAX = 10_000
 # Not a conflict with anybody: the change itself is at fault, in this field.
 _ILL_MADE = {
     "replace-adds-records": "add-data-files",
@@ -285,7 +279,7 @@ def to_error(finding: Finding, table: str, *, field: str) -> BadInput | CommitRe
         },
         "files": list(finding.files[:_FILES_SHOWN_MAX]),
         "file-count": len(finding.files),
-        "filter": finding.filter,
+        "filter": _shown(finding.filter),
         "next": _NEXT.get(
             finding.rule, "read again from the head, and redo the work that read or removed these files"
         ),
@@ -294,72 +288,6 @@ def to_error(finding: Finding, table: str, *, field: str) -> BadInput | CommitRe
     return kind(f"{table}: {finding.message}", **evidence)
 
 
-# --- which delete file may delete from which data file -----------------------------------------------------
-
-
-def referenced_data_file(delete: ContentFile) -> str | None:
-    """The one data file that a position delete file is for, told by the writer or by its path bounds."""
-    if delete.content is FileContent.EQUALITY_DELETES:
-        return None
-    if delete.referenced_data_file is not None:
-        return delete.referenced_data_file
-    metrics = delete.metrics or Metrics()
-    lower = (metrics.lower_bounds or {}).get(DELETE_PATH_ID)
-    upper = (metrics.upper_bounds or {}).get(DELETE_PATH_ID)
-    return lower.decode() if lower is not None and lower == upper else None
-
-
-def may_delete_from(delete: ContentFile, data: ContentFile, schema: Schema) -> bool:
-    """Whether a delete file that is newer than the data file could concern one of its rows."""
-    if delete.content is FileContent.POSITION_DELETES:
-        path = referenced_data_file(delete)
-        return path == data.file_path if path is not None else partition_of(delete) == partition_of(data)
-    everywhere = not delete.partition
-    if not everywhere and partition_of(delete) != partition_of(data):
-        return False
-    return _equality_may_overlap(delete, data, schema)
-
-
-def _equality_may_overlap(delete: ContentFile, data: ContentFile, schema: Schema) -> bool:
-    types = {id_: type_ for _, _, id_, type_ in walk_fields(schema)}
-    required = {field.id for _, field, _, _ in walk_fields(schema) if field is not None and field.required}
-    theirs, ours = delete.metrics or Metrics(), data.metrics or Metrics()
-    for id_ in delete.equality_ids or ():
-        type_ = types.get(id_)
-        primitive = parse_primitive(type_) if isinstance(type_, str) else None
-        if primitive is None:
-            continue
-        if id_ not in required and _has_nulls(ours, id_) and _has_nulls(theirs, id_):
-            continue  # both hold nulls, and a null deletes nulls
-        if _all_null(ours, id_) and _no_null(theirs, id_, id_ in required):
-            return False
-        if _all_null(theirs, id_) and _no_null(ours, id_, id_ in required):
-            return False
-        bounds = [
-            (side or {}).get(id_)
-            for side in (ours.lower_bounds, ours.upper_bounds, theirs.lower_bounds, theirs.upper_bounds)
-        ]
-        if any(bound is None for bound in bounds):
-            continue
-        try:
-            low, high, their_low, their_high = (from_bytes(primitive, bound or b"") for bound in bounds)
-        except ValueError as error:
-            raise BadInput(f"a bound of column {id_} does not decode: {delete.file_path}") from error
-        if high < their_low or their_high < low:
-            return False
-    return True
-
-
-def _has_nulls(metrics: Metrics, id_: int) -> bool:
-    counts = metrics.null_value_counts
-    return counts is None or counts.get(id_) is None or counts[id_] > 0
-
-
-def _all_null(metrics: Metrics, id_: int) -> bool:
-    nulls, values = metrics.null_value_counts or {}, metrics.value_counts or {}
-    return id_ in nulls and id_ in values and nulls[id_] == values[id_]
-
-
-def _no_null(metrics: Metrics, id_: int, required: bool) -> bool:
-    nulls = metrics.null_value_counts
-    return required or (nulls is not None and nulls.get(id_) == 0)
+def _shown(filter_: object) -> object:
+    """The filter, unless it is so large that only its sender would read it."""
+    return filter_ if len(msgspec.json.encode(filter_)) <= _FILTER_BYTES_MAX else None

@@ -7,15 +7,18 @@ Missing statistics: may match, never must. Expressions come as JSON only, bounde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError as PydanticValidationError
 from pyiceberg.expressions import (
+    AlwaysFalse,
     AlwaysTrue,
     And,
     BooleanExpression,
+    BoundTerm,
     IsNaN,
     Not,
     NotNaN,
@@ -25,13 +28,15 @@ from pyiceberg.expressions import (
     StartsWith,
     UnboundPredicate,
 )
+from pyiceberg.expressions.literals import Literal
 from pyiceberg.expressions.visitors import (
+    ResidualEvaluator,
     _InclusiveMetricsEvaluator,  # the evaluators have no public names; the tests of the oracle hold them to Java
     _StrictMetricsEvaluator,
     bind,
     expression_evaluator,
     inclusive_projection,
-    residual_evaluator_of,
+    rewrite_not,
 )
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.typedef import Record
@@ -45,6 +50,7 @@ from headgate.errors import BadInput
 
 DEPTH_MAX = 64
 NODES_MAX = 10_000
+_PREPARED_MAX = 10_000
 # What an expression that does not fit its schema makes PyIceberg raise.
 _MISFITS = (PydanticValidationError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 _MEANT_FOR: tuple[tuple[tuple[type, ...], Any], ...] = (
@@ -132,24 +138,63 @@ def _check_size(raw: object, field: str) -> None:
     raise BadInput(f"the filter is nested deeper than {DEPTH_MAX} levels", field=field)
 
 
+class _Residuals(ResidualEvaluator):
+    """PyIceberg's residuals, for partition values that it does not compare: null never is in a range, NaN is above all."""
+
+    def visit_less_than(self, term: BoundTerm, literal: Literal[Any]) -> BooleanExpression:
+        return self._compare(term, lambda value: value < literal.value, nan=False)
+
+    def visit_less_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> BooleanExpression:
+        return self._compare(term, lambda value: value <= literal.value, nan=False)
+
+    def visit_greater_than(self, term: BoundTerm, literal: Literal[Any]) -> BooleanExpression:
+        return self._compare(term, lambda value: value > literal.value, nan=True)
+
+    def visit_greater_than_or_equal(self, term: BoundTerm, literal: Literal[Any]) -> BooleanExpression:
+        return self._compare(term, lambda value: value >= literal.value, nan=True)
+
+    def _compare(self, term: BoundTerm, compare: Callable[[Any], bool], *, nan: bool) -> BooleanExpression:
+        value = term.eval(self.struct)
+        if value is None:
+            return AlwaysFalse()
+        holds = nan if _is_nan(value) else compare(value)
+        return AlwaysTrue() if holds else AlwaysFalse()
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
 class RowFilter:
-    """One filter over the files of a table, of any of its specs."""
+    """One filter over the files of a table, of any of its specs. `raw` is the filter as the client sent it."""
 
     def __init__(
-        self, expression: BooleanExpression, schema: Schema, specs: Mapping[int, PartitionSpec]
+        self,
+        expression: BooleanExpression,
+        schema: Schema,
+        specs: Mapping[int, PartitionSpec],
+        *,
+        raw: object = None,
     ) -> None:
         self.expression = expression
+        self.raw = raw
         self._schema = schema
         self._specs = specs
         self._metrics = _InclusiveMetricsEvaluator(to_schema(schema), expression)
         self._partitions: dict[int, Callable[[Record], bool]] = {}
-        self._residuals: dict[int, Any] = {}
+        self._residuals: dict[int, _Residuals] = {}
+        # Deciding is cheap and preparing is not; files of one partition share what was prepared.
+        self._prepared: dict[
+            tuple[object, ...], tuple[_InclusiveMetricsEvaluator, _StrictMetricsEvaluator]
+        ] = {}
 
     def may_match(self, file: ContentFile) -> bool:
         """Whether some row of the file may be in scope: the test of every conflict rule."""
         return self._partition_may_match(file) and bool(self._metrics.eval(_statistics(file)))
 
     def _partition_may_match(self, file: ContentFile) -> bool:
+        if any(_is_nan(value) for _, value in file.partition):
+            return True  # engines do not agree on how NaN compares
         found = self._partitions.get(file.spec_id)
         if found is None:
             spec = self._specs[file.spec_id]
@@ -160,26 +205,41 @@ class RowFilter:
             self._partitions[file.spec_id] = found
         return bool(found(record_of(file)))
 
+    def _evaluators(self, file: ContentFile) -> tuple[_InclusiveMetricsEvaluator, _StrictMetricsEvaluator]:
+        key = (file.spec_id, *(repr(value) for _, value in file.partition))
+        found = self._prepared.get(key)
+        if found is None:
+            residual = self._residual(file)
+            schema = to_schema(self._schema)
+            found = _InclusiveMetricsEvaluator(schema, residual), _StrictMetricsEvaluator(schema, residual)
+            if len(self._prepared) >= _PREPARED_MAX:
+                self._prepared.clear()
+            self._prepared[key] = found
+        return found
+
     def _residual(self, file: ContentFile) -> BooleanExpression:
+        spec = self._specs[file.spec_id]
+        if not spec.fields:
+            return self.expression
         found = self._residuals.get(file.spec_id)
         if found is None:
-            spec = self._specs[file.spec_id]
-            found = residual_evaluator_of(
-                to_spec(spec), self.expression, case_sensitive=True, schema=to_schema(self._schema)
+            # Without NOT: the residual of a negated predicate is decided by the predicate's own comparison.
+            positive = rewrite_not(self.expression)
+            found = _Residuals(
+                spec=to_spec(spec), expr=positive, schema=to_schema(self._schema), case_sensitive=True
             )
             self._residuals[file.spec_id] = found
-        residual: BooleanExpression = found.residual_for(record_of(file))
-        return residual
+        return found.residual_for(record_of(file))
 
     def some_rows_match(self, file: ContentFile) -> bool:
         """Whether a deletion by this filter may concern the file."""
-        residual = self._residual(file)
-        return bool(_InclusiveMetricsEvaluator(to_schema(self._schema), residual).eval(_statistics(file)))
+        if not self._partition_may_match(file):
+            return False
+        return bool(self._evaluators(file)[0].eval(_statistics(file)))
 
     def all_rows_match(self, file: ContentFile) -> bool:
         """Whether every row of the file matches, provably."""
-        residual = self._residual(file)
-        return bool(_StrictMetricsEvaluator(to_schema(self._schema), residual).eval(_statistics(file)))
+        return bool(self._evaluators(file)[1].eval(_statistics(file)))
 
 
 def record_of(file: ContentFile) -> Record:

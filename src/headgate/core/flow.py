@@ -19,12 +19,22 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 
-from headgate.core.apply import apply
+from headgate.core.apply import Applying, find_format_version
 from headgate.core.change import ChangeUpdate
 from headgate.core.conflicts import Finding, to_error
 from headgate.core.intake import Change, take_in
 from headgate.core.locations import LocationPolicy
-from headgate.core.plan import Plan, PlanEffect, PlanReply, judge_only, plan_change
+from headgate.core.manifest import ManifestFile
+from headgate.core.plan import (
+    Plan,
+    PlanEffect,
+    Planning,
+    PlanReply,
+    WriteManifest,
+    WriteManifestList,
+    judge_only,
+    plan_change,
+)
 from headgate.core.requirements import find_failed
 from headgate.core.table import MetadataLogEntry, TableMetadata
 from headgate.core.updates import AddSnapshot, AssertCreate, SetSnapshotRef, TableRequirement, TableUpdate
@@ -33,6 +43,7 @@ from headgate.errors import BadInput, CommitRefused, CommitUnknown, HeadgateErro
 Target = tuple[tuple[str, ...], str]  # namespace levels and name
 
 ATTEMPTS_MAX = 20
+CHANGES_MAX = 100  # of one request, over all its tables: each writes files and makes a snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +291,7 @@ def _judge(
     candidates: list[Candidate] = []
     unchanged: list[Head] = []
     try:
+        _check_count(commits)
         all_taken = [_take_in(c, head, terms) for c, head in zip(commits, loaded.heads, strict=True)]
         for taken in all_taken:
             yield from _judge_reads(taken)
@@ -302,6 +314,20 @@ def _judge(
     return _Judged(tuple(candidates), tuple(unchanged))
 
 
+def _check_count(commits: tuple[TableCommit, ...]) -> None:
+    changes = 0
+    for commit in commits:
+        changes += sum(isinstance(update, ChangeUpdate) for update in commit.updates)
+        if changes > CHANGES_MAX:
+            raise BadInput(f"a request takes at most {CHANGES_MAX} changes", field=commit.path("updates"))
+
+
+def _begin(taken: _Taken, terms: _Terms) -> Applying:
+    base = None if taken.head is None else taken.head.metadata
+    version = find_format_version(taken.commit.updates)
+    return Applying(base, now_ms=terms.now_ms, format_version=version)
+
+
 def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
     """One table's commit, checked before anything is read or written. Raises what is wrong with it."""
     taken = _Taken(commit, head, None, {})
@@ -317,13 +343,13 @@ def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
                 "a table that is being created has nothing to read", field=commit.path("commit-validations")
             )
         taken = replace(taken, reads=take_in(commit.reads, base, field=commit.field))
-    plain: list[TableUpdate] = []
+    plain = _begin(taken, terms)
     for i, update in enumerate(commit.updates):
         if not isinstance(update, ChangeUpdate):
-            plain.append(update)
+            plain.add(update)
             continue
         field = commit.path(f"updates[{i}]")
-        table = (apply(base, plain, now_ms=terms.now_ms) if plain else base) or base
+        table = plain.look()
         if table is None:
             raise BadInput("a table needs a schema before its first change", field=field)
         taken.changes[i] = take_in(update, table, field=field, policy=terms.policy)
@@ -342,24 +368,43 @@ def _judge_one(
     taken: _Taken, terms: _Terms, trail: _Trail
 ) -> Generator[PlanEffect, PlanReply, TableMetadata | None]:
     """The metadata after one table's commit, or None when it changes nothing. Raises what refuses it."""
-    base, updates = trail.table, trail.updates
+    applying = _begin(taken, terms)
     for i, update in enumerate(taken.commit.updates):
         if not isinstance(update, ChangeUpdate):
-            updates.append(update)
+            applying.add(update)
+            trail.updates.append(update)
             continue
         change = taken.changes[i]
-        table = (apply(base, updates, now_ms=terms.now_ms) if updates else base) or base
+        table = applying.look()
         if table is None:
             raise BadInput("a table needs a schema before its first change", field=change.field)
         trail.table = table
         seed = f"{terms.key}/{taken.name}/{i}"
-        planned = yield from plan_change(change, table, seed=seed, now_ms=terms.now_ms)
+        planning = plan_change(change, table, seed=seed, now_ms=terms.now_ms)
+        planned = yield from _track(planning, trail.written)
         if isinstance(planned, Finding):
             raise to_error(planned, taken.name, field=change.field)
-        trail.written.extend(planned.written)
-        updates.extend(_publish(planned, table))
-    checkpoint = None if taken.head is None else taken.head.checkpoint
-    return apply(base, updates, now_ms=terms.now_ms, previous_file=checkpoint)
+        for added in _publish(planned, table):
+            applying.add(added)
+            trail.updates.append(added)
+    return applying.finish(None if taken.head is None else taken.head.checkpoint)
+
+
+def _track(planning: Planning, written: list[str]) -> Planning:
+    """The same planning, with every file noted when it is written: a later step may fail, and it must go then."""
+    try:
+        effect = next(planning)
+        while True:
+            reply = yield effect
+            match effect, reply:
+                case WriteManifest(), ManifestFile():
+                    written.append(reply.manifest_path)
+                case WriteManifestList(), str():
+                    written.append(reply)
+            effect = planning.send(reply)
+    except StopIteration as stop:
+        planned: Plan | Finding = stop.value
+        return planned
 
 
 def _publish(planned: Plan, table: TableMetadata) -> list[TableUpdate]:

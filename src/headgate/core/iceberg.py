@@ -6,6 +6,7 @@ statistics and no transforms, so no evaluator ever asks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyiceberg.partitioning import PartitionSpec as IcebergSpec
 from pyiceberg.schema import Schema as IcebergSchema
 
 from headgate.core.partitioning import PartitionSpec
-from headgate.core.schema import Schema, parse_primitive
+from headgate.core.schema import Schema, parse_primitive, walk_fields
 
 
 @lru_cache(maxsize=256)
@@ -33,6 +34,22 @@ def to_spec(spec: PartitionSpec) -> IcebergSpec:
 def partition_schema(spec: PartitionSpec, schema: Schema) -> IcebergSchema:
     """The partition tuple of a spec as a schema."""
     return IcebergSchema(*to_spec(spec).partition_type(to_schema(schema)).fields)
+
+
+def schema_for_spec(spec: PartitionSpec, schemas: Sequence[Schema], *, current: Schema) -> Schema:
+    """The schema that knows the types of a spec's values: the current one, unless a source column was dropped.
+
+    Then it is the newest that has all the sources; or most of them, when older schemas were removed too.
+    """
+    sources = {id_ for field in spec.fields if field.transform != "void" for id_ in field.sources()}
+
+    def count(schema: Schema) -> int:
+        return len(sources.intersection(id_ for _, _, id_, _ in walk_fields(schema)))
+
+    if count(current) == len(sources):
+        return current
+    newest_first = sorted(schemas, key=lambda schema: schema.schema_id, reverse=True)
+    return max((current, *newest_first), key=count)
 
 
 def _known_types(value: Any) -> Any:

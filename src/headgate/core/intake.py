@@ -36,8 +36,6 @@ from headgate.core.wire_files import WireFiles
 from headgate.errors import BadInput, LocationRefused
 
 FILES_MAX = 100_000
-# The path column of position delete files (spec, "Reserved Field IDs"); its bounds may name the one file they are for.
-DELETE_PATH_ID = 2147483546
 NOT_REMOVED_SINCE_BASE = "not-removed-since-base"
 LIVE_AT_HEAD = "live-at-head"
 _MODES = (LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE)
@@ -168,12 +166,19 @@ def _check_places(change: Change, table: TableMetadata, policy: LocationPolicy, 
     properties = table.envelope.properties
     folders = (table.envelope.location, *(properties[name] for name in PATH_PROPERTIES if name in properties))
     inside = tuple(policy.allow(folder, field="location") + "/" for folder in folders)
+    spelled = tuple(folder.rstrip("/") + "/" for folder in folders)
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
         for i, file in enumerate(files):
             where = f"{field}.{name}[{i}].file-path"
             if not policy.allow_file(file.file_path, field=where).startswith(inside):
                 raise LocationRefused(
                     f"the file is not inside the table's folders: {file.file_path}", field=where
+                )
+            if not file.file_path.startswith(spelled):
+                # One file under two spellings would be live twice, and no engine could tell.
+                raise LocationRefused(
+                    f"the file is spelled differently from the table's location {spelled[0]}: {file.file_path}",
+                    field=where,
                 )
 
 
@@ -222,7 +227,9 @@ def _check_numbers(change: Change, table: TableMetadata, field: str) -> None:
             raise BadInput(
                 f"{name}: the files have more rows or bytes than can be counted", field=f"{field}.{name}"
             )
-    last = table.envelope.last_sequence_number
+    # Rows that look younger than the base would hide from deletes that landed since.
+    base = None if change.base_snapshot_id is None else table.find_snapshot(change.base_snapshot_id)
+    last = table.envelope.last_sequence_number if base is None else base.sequence_number
     for name, number in (
         ("add-data-files-sequence-number", change.data_sequence_number),
         ("add-delete-files-sequence-number", change.delete_sequence_number),
@@ -237,20 +244,20 @@ def _check_numbers(change: Change, table: TableMetadata, field: str) -> None:
             )
         if number > last and table.envelope.format_version > 1:  # v1 has no sequence numbers to keep
             raise BadInput(
-                f"{name}: {number} is beyond the table's last sequence number, {last}",
+                f"{name}: {number} is beyond the last sequence number that the writer saw, {last}",
                 field=f"{field}.{name}",
             )
 
 
 def _check_replace(change: Change, update: ChangeUpdate, refuse: Callable[[str, str], NoReturn]) -> None:
-    if update.rewrite_manifests:
-        if change.added_data or change.added_deletes or change.removed_data or change.removed_deletes:
-            refuse("rewrite-manifests", "a rewrite of manifests changes no files")
-        return
     if change.row_filter is not None:
         refuse("delete-row-filter", "a replace names the files that it removes")
     if update.drop_partitions is not None:
         refuse("drop-partitions", "a replace names the files that it removes")
+    if update.rewrite_manifests:
+        if change.added_data or change.added_deletes or change.removed_data or change.removed_deletes:
+            refuse("rewrite-manifests", "a rewrite of manifests changes no files")
+        return
     if not change.removed_data and not change.removed_deletes:
         refuse("remove-data-files", "Files to delete cannot be empty")
     if not change.removed_data and change.added_data:
@@ -310,7 +317,7 @@ class _Scopes:
         self._specs: dict[int, PartitionSpec] = {s.spec_id: s for s in table.envelope.partition_specs}
 
     def row_filter(self, raw: object, field: str) -> RowFilter:
-        return RowFilter(parse_filter(raw, self._schema, field=field), self._schema, self._specs)
+        return RowFilter(parse_filter(raw, self._schema, field=field), self._schema, self._specs, raw=raw)
 
     def check(self, validation: Validation, field: str) -> Check:
         scope = None

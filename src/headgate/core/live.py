@@ -8,6 +8,7 @@ remaining data go too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -19,9 +20,11 @@ from headgate.core.conflicts import Finding
 from headgate.core.filters import RowFilter
 from headgate.core.iceberg import to_schema, to_spec
 from headgate.core.intake import Change, Identity, partition_of
-from headgate.core.manifest import ContentFile, ManifestContent, ManifestEntry, ManifestFile
+from headgate.core.manifest import ContentFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import TableMetadata
 from headgate.core.window import ReadEffect, ReadReply, read_entries
+from headgate.errors import BadInput
 
 _DATA, _DELETES = ManifestContent.DATA, ManifestContent.DELETES
 
@@ -45,13 +48,15 @@ class Removal:
 
     entries: dict[str, list[ManifestEntry]] = field(default_factory=dict)
     manifests: dict[str, ManifestFile] = field(default_factory=dict)
+    _marks: set[tuple[str, Identity, int]] = field(default_factory=set)
 
     def add(self, manifest: ManifestFile, entry: ManifestEntry) -> None:
         """Mark an entry as removed, once."""
         self.manifests[manifest.manifest_path] = manifest
-        marked = self.entries.setdefault(manifest.manifest_path, [])
-        if entry not in marked:
-            marked.append(entry)
+        mark = (manifest.manifest_path, entry.file.identity, entry.data_sequence_number)
+        if mark not in self._marks:
+            self._marks.add(mark)
+            self.entries.setdefault(manifest.manifest_path, []).append(entry)
 
     def files(self) -> list[ContentFile]:
         """Everything that goes."""
@@ -102,19 +107,27 @@ def find_removals(
 
 
 def _scan(
-    change: Change, table: TableMetadata, manifest: ManifestFile, into: Removal
+    change: Change,
+    table: TableMetadata,
+    manifest: ManifestFile,
+    into: Removal,
+    data_specs: frozenset[int] = frozenset(),
 ) -> Generator[LiveEffect, LiveReply, Finding | None]:
-    """Removals by row filter and by partition in one manifest."""
+    """Removals by row filter and by partition in one manifest; `data_specs` are those that live data has."""
     row_filter = change.row_filter
     by_filter = row_filter is not None and may_hold_matches(manifest, row_filter, table)
     by_partition = any(spec_id == manifest.partition_spec_id for spec_id, _ in change.drop_partitions)
     if not has_live_files(manifest) or not (by_filter or by_partition):
         return None
     is_data = manifest.content is _DATA
+    spec = table.find_spec(manifest.partition_spec_id)
+    reaches_others = is_unpartitioned(spec) and bool(data_specs - {spec.spec_id})
     for entry in (yield from read_entries(manifest)):
         if not entry.is_live:
             continue
         marked = partition_of(entry.file) in change.drop_partitions
+        if marked and reaches_others and entry.file.content is FileContent.EQUALITY_DELETES:
+            marked = False  # it concerns data of other specs too; only its age can make it needless
         if is_data and entry.file.file_path in change.removed_data:
             continue  # removed by its path already
         if not marked and row_filter is not None and row_filter.some_rows_match(entry.file):
@@ -126,7 +139,7 @@ def _scan(
                     text,
                     None,
                     (entry.file.file_path,),
-                    str(row_filter.expression),
+                    row_filter.raw,
                 )
         if marked:
             into.add(manifest, entry)
@@ -142,11 +155,21 @@ def _remove_deletes(
     into: Removal,
 ) -> Generator[LiveEffect, LiveReply, None]:
     wanted = change.removed_deletes
+    vectors: Counter[str] = Counter()
     for manifest, entry in (yield from find_live(delete_manifests, (path for path, _ in wanted))):
-        if _is_wanted(entry.file, wanted):
-            into.add(manifest, entry)
+        if not is_wanted(entry.file, wanted):
+            continue
+        into.add(manifest, entry)
+        vectors[entry.file.file_path] += entry.file.is_dv
+        if vectors[entry.file.file_path] > 1 and (entry.file.file_path, None) in wanted:
+            raise BadInput(
+                f"the file holds several deletion vectors; say which by content-offset: {entry.file.file_path}",
+                field="remove-delete-files",
+                rule="malformed-operation",
+            )
+    data_specs = frozenset(m.partition_spec_id for m in data_manifests if has_live_files(m))
     for manifest in delete_manifests:
-        yield from _scan(change, table, manifest, into)
+        yield from _scan(change, table, manifest, into, data_specs)
     gone = {file.file_path for file in data.files()}
     if not gone and not into.entries:
         return
@@ -163,7 +186,8 @@ def _remove_deletes(
                 into.add(manifest, entry)
 
 
-def _is_wanted(file: ContentFile, wanted: frozenset[Identity]) -> bool:
+def is_wanted(file: ContentFile, wanted: frozenset[Identity]) -> bool:
+    """Whether a delete file is among those to remove, by its path or by path and offset."""
     return (file.file_path, file.content_offset) in wanted or (file.file_path, None) in wanted
 
 
@@ -188,7 +212,7 @@ def may_hold_matches(manifest: ManifestFile, row_filter: RowFilter, table: Table
     """Whether the partition summaries of a manifest leave room for a file that matches."""
     if manifest.partitions is None:
         return True
-    spec = next(s for s in table.envelope.partition_specs if s.spec_id == manifest.partition_spec_id)
+    spec = table.find_spec(manifest.partition_spec_id)
     # PyIceberg looks at these attributes of a manifest only.
     seen: Any = SimpleNamespace(partitions=list(manifest.partitions))
     schema = to_schema(table.schema())

@@ -15,6 +15,8 @@ from uuid import UUID
 
 # Dates are days and times are micro- or nanoseconds, as the specification stores them.
 PartitionValue = bool | int | float | str | bytes | Decimal | UUID | None
+# The path column of position delete files (spec, "Reserved Field IDs"); its bounds may name the one file they are for.
+DELETE_PATH_ID = 2147483546
 
 
 class ManifestContent(IntEnum):

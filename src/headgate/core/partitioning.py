@@ -191,6 +191,11 @@ def same_spec(left: PartitionSpec, right: PartitionSpec) -> bool:
     ]
 
 
+def is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether the spec divides nothing: no fields, or only fields that were dropped (`void`)."""
+    return all(field.transform == "void" for field in spec.fields)
+
+
 def highest_partition_id(spec: PartitionSpec) -> int:
     """The largest partition field id, at least 999."""
     return max((PARTITION_ID_START - 1, *(f.field_id for f in spec.fields if f.field_id is not None)))

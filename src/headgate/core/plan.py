@@ -28,6 +28,7 @@ from headgate.core.live import (
     find_live,
     find_removals,
     has_live_files,
+    is_wanted,
 )
 from headgate.core.manifest import (
     ContentFile,
@@ -155,6 +156,8 @@ def _judge_window(
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     if (finding := _find_outside_filter(change)) is not None:
         return finding
+    if not change.checks:
+        return None  # an append without a word to say does not walk the table's history
     window = find_window(table, head, change.base_snapshot_id)
     files = WindowFiles(window)
     known = yield from _known_data(change, manifests, files)
@@ -210,7 +213,8 @@ def _judge_live(
         if both := change.removed_data.intersection(targets):
             text = f"data files are removed and the target of new deletes: {', '.join(sorted(both))}"
             return Finding("removed-and-referenced", text, None, tuple(sorted(both)))
-    if change.action is Action.OVERWRITE and (missing := change.removed_data - gone):
+    replaces = change.action in (Action.OVERWRITE, Action.REPLACE)
+    if replaces and (missing := change.removed_data - gone):
         # Rows would be there twice: in the file that replaces them, and in the one that replaced them before.
         text = f"files to remove are not live at the head: {', '.join(sorted(missing))}"
         return Finding("missing-required-removes", text, None, tuple(sorted(missing)))
@@ -270,6 +274,7 @@ def _find_live_twice(
     if twice:
         text = f"files are already live in the table: {', '.join(sorted(twice))}"
         return Finding("already-live", text, None, tuple(sorted(twice)))
+    vectors = {file.identity for file in change.added_deletes if file.is_dv}
     targets = {file.referenced_data_file for file in change.added_deletes if file.is_dv}
     if targets:
         for manifest in manifests:
@@ -277,12 +282,12 @@ def _find_live_twice(
                 continue
             for entry in (yield from read_entries(manifest)):
                 file = entry.file
-                if (
-                    entry.is_live
-                    and file.is_dv
-                    and file.referenced_data_file in targets
-                    and not _goes(file, change, gone)
-                ):
+                if not entry.is_live or not file.is_dv or _goes(file, change, gone):
+                    continue
+                if file.identity in vectors:
+                    text = f"the deletion vector is already live in the table: {file.file_path}"
+                    return Finding("already-live", text, None, (file.file_path,))
+                if file.referenced_data_file in targets:
                     text = f"the data file has a deletion vector, which this change keeps: {file.referenced_data_file}"
                     return Finding("second-deletion-vector", text, None, (file.file_path,))
     return None
@@ -304,9 +309,7 @@ def _find_dangling(
 
 
 def _goes(file: ContentFile, change: Change, gone: set[str]) -> bool:
-    removed = change.removed_deletes
-    by_name = (file.file_path, file.content_offset) in removed or (file.file_path, None) in removed
-    return by_name or file.referenced_data_file in gone
+    return is_wanted(file, change.removed_deletes) or file.referenced_data_file in gone
 
 
 class _Build:

@@ -16,6 +16,7 @@ from headgate.core.encoded_log import EncodedLog
 from headgate.core.partitioning import PartitionSpec, SortOrder
 from headgate.core.schema import Schema
 from headgate.core.value import Count, Int, Long, Value
+from headgate.errors import BadInput
 
 MAIN = "main"
 FORMAT_VERSIONS = (1, 2, 3)
@@ -151,6 +152,13 @@ class TableMetadata:
         """The current schema."""
         current = self.envelope.current_schema_id
         return next(schema for schema in self.envelope.schemas if schema.schema_id == current)
+
+    def find_spec(self, spec_id: int) -> PartitionSpec:
+        """The partition spec of this id, which files have. A spec may be removed while files still use it."""
+        for spec in self.envelope.partition_specs:
+            if spec.spec_id == spec_id:
+                return spec
+        raise BadInput(f"the table has no partition spec {spec_id}, which its files use", field="spec-id")
 
     def size_bytes(self) -> int:
         """Roughly how large the metadata file is."""

@@ -5,11 +5,12 @@ What does not fit is a BadInput that names the field, to the value in a list.
 
 from __future__ import annotations
 
-from pyiceberg.types import PrimitiveType
+from pyiceberg.schema import Schema as IcebergSchema
+from pyiceberg.types import PrimitiveType, StringType
 
 from headgate.core.change import BoundMap, CountMap, WireFile
-from headgate.core.iceberg import partition_schema
-from headgate.core.manifest import ContentFile, FileContent, Metrics, PartitionValue
+from headgate.core.iceberg import partition_schema, schema_for_spec
+from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent, Metrics, PartitionValue
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import parse_primitive, walk_fields
 from headgate.core.single_values import are_reversed, check_bound, decode_value, fits_transform
@@ -30,7 +31,9 @@ class WireFiles:
 
     def __init__(self, table: TableMetadata) -> None:
         self._schema = table.schema()
+        self._schemas = table.envelope.schemas
         self._specs: dict[int, PartitionSpec] = {s.spec_id: s for s in table.envelope.partition_specs}
+        self._partition_types: dict[int, IcebergSchema] = {}
         self._orders = {order.order_id for order in table.envelope.sort_orders} | {0}
         # A file may have been written under an older schema; the current one has the last word on a type.
         self._ids: set[int] = set()
@@ -115,7 +118,7 @@ class WireFiles:
                 field=f"{field}.partition",
             )
         found: list[tuple[int, PartitionValue]] = []
-        typed = partition_schema(spec, self._schema).fields
+        typed = self._partition_type(spec).fields
         for i, (column, value) in enumerate(zip(typed, values, strict=True)):
             where = f"{field}.partition[{i}]"
             decoded = decode_value(column.field_type, value, field=where)
@@ -123,6 +126,13 @@ class WireFiles:
                 raise BadInput(f"{value!r} is no result of {spec.fields[i].transform}", field=where)
             found.append((column.field_id, decoded))
         return tuple(found)
+
+    def _partition_type(self, spec: PartitionSpec) -> IcebergSchema:
+        found = self._partition_types.get(spec.spec_id)
+        if found is None:
+            found = partition_schema(spec, schema_for_spec(spec, self._schemas, current=self._schema))
+            self._partition_types[spec.spec_id] = found
+        return found
 
     def _metrics(self, wire: WireFile, field: str) -> Metrics:
         values = self._counts(wire.value_counts, field, "value-counts")
@@ -169,8 +179,9 @@ class WireFiles:
         found = {}
         for id_, text in zip(wire.keys, wire.values, strict=True):
             data = _hex(text, field)
-            if id_ in self._types:
-                check_bound(self._types[id_], data, field=field)
+            type_ = StringType() if id_ == DELETE_PATH_ID else self._types.get(id_)
+            if type_ is not None:
+                check_bound(type_, data, field=field)
             elif id_ < _RESERVED_ID_MIN:
                 raise BadInput(f"no primitive column has id {id_}", field=field)
             found[id_] = data

@@ -7,7 +7,7 @@ fine-grained commits send them. What a file does not have is left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from uuid import UUID
 
@@ -22,10 +22,8 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.datetime import days_to_date, micros_to_time, micros_to_timestamp, micros_to_timestamptz
 
-from headgate.core.iceberg import partition_schema
+from headgate.core.iceberg import partition_schema, schema_for_spec
 from headgate.core.manifest import ContentFile, FileContent, Metrics, PartitionValue
-from headgate.core.partitioning import PartitionSpec
-from headgate.core.schema import Schema, walk_fields
 from headgate.core.table import TableMetadata
 
 _CONTENTS = {
@@ -80,16 +78,8 @@ def partition_types(table: TableMetadata, spec_id: int) -> Mapping[int, IcebergT
     spec = next((spec for spec in envelope.partition_specs if spec.spec_id == spec_id), None)
     if spec is None:
         return {}
-    schema = _schema_with(spec, (table.schema(), *reversed(envelope.schemas)))
+    schema = schema_for_spec(spec, envelope.schemas, current=table.schema())
     return {field.field_id: field.field_type for field in partition_schema(spec, schema).fields}
-
-
-def _schema_with(spec: PartitionSpec, schemas: Sequence[Schema]) -> Schema:
-    wanted = {field.source_id for field in spec.fields}
-    for schema in schemas:
-        if wanted <= {id_ for _, _, id_, _ in walk_fields(schema)}:
-            return schema
-    return schemas[0]
 
 
 def encode_value(type_: IcebergType | None, value: PartitionValue) -> object:

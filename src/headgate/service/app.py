@@ -13,12 +13,19 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from headgate.errors import CommitUnknown, HeadgateError, Overloaded, StorageFailed, Unauthenticated
+from headgate.errors import (
+    CommitUnknown,
+    HeadgateError,
+    InvariantBroken,
+    Overloaded,
+    StorageFailed,
+    Unauthenticated,
+)
 from headgate.format.strict_json import prepare_kinds
 from headgate.service import idempotency
 from headgate.service.auth import ANONYMOUS, Credential
@@ -40,6 +47,9 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "unmatched"  # the label of requests without a route: paths are not labels
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _JOIN_BYTES_MAX = 1 << 20  # below this, one joined message is cheaper than several
+# What asyncio takes for its own when a worker raises it: no future may hold a StopIteration, so the request would
+# never end and keep its place for ever; the others would pass for a time-out or a cancellation of ours.
+_NOT_CARRIED = (StopIteration, TimeoutError, CancelledError)
 _BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
@@ -151,13 +161,23 @@ class App:
         question = f"{target}?{scope['query_string'].decode('latin-1')}"
         return self._workers.submit(self._work, route, request, credential, question)
 
+    def _work(self, route: Route, request: Request, credential: Credential | None, target: str) -> Reply:
+        """In a worker thread: the answer, or an error that the event loop can carry."""
+        try:
+            return self._answer(route, request, credential, target)
+        except _NOT_CARRIED as error:
+            request_id = request.caller.request_id
+            log_crash("worker crashed", error, request_id=request_id, route=route.template)
+            kind = type(error).__name__
+            raise InvariantBroken(f"invariant broken: a worker ended with {kind}") from error
+
     def _credential(self, route: Route, headers: dict[str, str]) -> Credential | None:
         if route.role is None or not self._settings.auth_is_on:
             return None
         return self._services.authenticator.read_header(headers.get("authorization"))
 
-    def _work(self, route: Route, request: Request, credential: Credential | None, target: str) -> Reply:
-        """In a worker thread: who is it, may they, was it asked before, and then the handler."""
+    def _answer(self, route: Route, request: Request, credential: Credential | None, target: str) -> Reply:
+        """Who is it, may they, was it asked before, and then the handler."""
         services = self._services
         caller = request.caller
         if route.role is not None:

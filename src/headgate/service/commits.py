@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from headgate.core.encoded_log import LogDelta
 from headgate.core.flow import (
@@ -28,12 +28,13 @@ from headgate.core.flow import (
     SwapUnknown,
     Target,
     Unknown,
+    Verdict,
     Wait,
     commit_flow,
 )
 from headgate.core.live import FindLive
 from headgate.core.locations import canonical
-from headgate.core.plan import WriteManifest, WriteManifestList
+from headgate.core.plan import PlanEffect, WriteManifest, WriteManifestList
 from headgate.core.table import Envelope, MetadataLogEntry
 from headgate.core.window import ReadManifest, ReadManifestList
 from headgate.errors import (
@@ -43,8 +44,6 @@ from headgate.errors import (
     CommitUnknown,
     HeadgateError,
     NotFound,
-    Overloaded,
-    StorageFailed,
 )
 from headgate.format.table_metadata import encode_envelope, encode_file
 from headgate.service.commit_records import Work, event_operation, key_operation
@@ -65,22 +64,14 @@ _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 def run_commit(services: Services, work: Work) -> Committed:
     """Drive the conversation to its verdict; raises the error of a refusal."""
     driver = _Driver(services, work)
-    conversation = commit_flow(work.commits, key=work.key, policy=services.locations)
-    reply: Reply = None
-    while True:
-        try:
-            effect = conversation.send(reply)
-        except StopIteration as stop:
-            verdict = stop.value
-            break
-        try:
-            reply = driver.carry_out(effect)
-        except (StorageFailed, Overloaded) as error:
-            if not driver.is_in_doubt:
-                raise
-            # What fails now is certain to have done nothing; what was swapped before may have landed.
-            verdict = Unknown(CommitUnknown(f"the outcome of this commit is not known: {error.message}"))
-            break
+    verdict: Verdict
+    try:
+        verdict = _converse(driver, commit_flow(work.commits, key=work.key, policy=services.locations))
+    except HeadgateError as error:
+        if not driver.is_in_doubt:
+            raise
+        # Whatever failed now has done nothing, but what was swapped before may have landed.
+        verdict = Unknown(CommitUnknown(f"the outcome of this commit is not known: {error.message}"))
     driver.log(verdict)
     if not isinstance(verdict, Committed):
         name_other(verdict.error, driver.heads, services.store)
@@ -90,6 +81,25 @@ def run_commit(services: Services, work: Work) -> Committed:
     driver.ask_for_checkpoints(verdict)
     driver.clean_up(verdict)
     return verdict
+
+
+def _converse(driver: _Driver, conversation: Generator[Effect, Reply, Verdict]) -> Verdict:
+    """Carry out one effect after the other. Raises when the heads cannot be loaded or the swap not be sent."""
+    reply: Reply = None
+    failed: HeadgateError | None = None
+    while True:
+        try:
+            effect = conversation.send(reply) if failed is None else conversation.throw(failed)
+        except StopIteration as stop:
+            verdict: Verdict = stop.value
+            return verdict
+        failed = None
+        try:
+            reply = driver.carry_out(effect)
+        except HeadgateError as error:
+            if not isinstance(effect, PlanEffect):
+                raise
+            failed = error  # the flow knows what it had written before, and has it discarded
 
 
 class _Driver:
@@ -206,8 +216,13 @@ class _Driver:
     def _discard(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
             written = (*self._written.pop(id(candidate), ()), *candidate.written)
-            if written:
+            if not written:
+                continue
+            try:
                 self._services.files.delete(written)
+            except HeadgateError as error:  # the verdict stands, and a file too many does no harm
+                location = candidate.metadata.envelope.location
+                log(logging.WARNING, "discarded files were not deleted", location=location, error=str(error))
 
     def store_unchanged(self, verdict: Committed) -> None:
         """Keep the verdict of a commit that changes nothing, which no swap has stored, under the client's key."""

@@ -23,7 +23,8 @@ from headgate.service.placement import metadata_folder
 
 _BYTES_MAX = 256 * 1024 * 1024
 _LISTED_MAX = 200_000  # manifests in cached lists, of all tables
-_ENTRY_BYTES = 1200  # what an entry with statistics takes in memory, roughly
+_ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
+_STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has thousands of them for each file
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +72,20 @@ class ManifestStore:
         found: list[tuple[ManifestFile, ManifestEntry]] = []
         for manifest in wanted.manifests:
             live = self._load(manifest).live
-            hits = [path for path in wanted.paths if path in live]
+            if len(live) < len(wanted.paths):
+                hits = [path for path in live if path in wanted.paths]
+            else:
+                hits = [path for path in wanted.paths if path in live]
             found.extend((manifest, entry) for path in sorted(hits) for entry in live[path])
         return tuple(found)
 
     def write_manifest(self, wanted: WriteManifest) -> ManifestFile:
         """Encode and write a manifest under a name of its own."""
-        envelope = wanted.table.envelope
-        spec = next(s for s in envelope.partition_specs if s.spec_id == wanted.spec_id)
         encoded = encode_manifest(
             wanted.entries,
-            spec=spec,
+            spec=wanted.table.find_spec(wanted.spec_id),
             schema=wanted.table.schema(),
-            format_version=envelope.format_version,
+            format_version=wanted.table.envelope.format_version,
             content=wanted.content,
         )
         location = self._name(wanted.table, f"{wanted.snapshot_id}-m")
@@ -150,7 +152,7 @@ class ManifestStore:
         for entry in entries:
             if entry.is_live:
                 live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
-        cached = _Cached(entries, live, len(entries) * _ENTRY_BYTES + 500)
+        cached = _Cached(entries, live, 500 + sum(map(_size_bytes, entries)))
         with self._lock:
             if key in self._manifests:  # another thread read it meanwhile; it counts once
                 return cached
@@ -160,3 +162,15 @@ class ManifestStore:
                 _, dropped = self._manifests.popitem(last=False)
                 self._bytes -= dropped.size_bytes
         return cached
+
+
+def _size_bytes(entry: ManifestEntry) -> int:
+    """What an entry takes in memory, roughly."""
+    metrics = entry.file.metrics
+    if metrics is None:
+        return _ENTRY_BYTES
+    counts = (metrics.column_sizes, metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
+    bounds = [found for found in (metrics.lower_bounds, metrics.upper_bounds) if found is not None]
+    statistics = sum(len(found) for found in counts if found is not None) + sum(map(len, bounds))
+    bound_bytes = sum(sum(map(len, found.values())) for found in bounds)
+    return _ENTRY_BYTES + statistics * _STATISTIC_BYTES + bound_bytes
