@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.iceberg import partition_schema, schema_for_spec
+from headgate.core.iceberg import partition_schema, schema_for_spec, to_schema
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Field, Schema
-from tests.core.builders import column, part
+from tests.core.builders import column, list_of, part
 
 ID, OLD, LONG = column(1), column(2, type="int"), column(2, type="long")
 
@@ -47,3 +47,9 @@ def test_the_types_of_a_spec_come_from_the_newest_schema_that_has_its_sources(
 def test_a_partition_field_whose_source_was_dropped_keeps_its_type() -> None:
     schema = schema_for_spec(BY_TWO, (FIRST, PROMOTED, DROPPED), current=DROPPED)
     assert [str(field.field_type) for field in partition_schema(BY_TWO, schema).fields] == ["long"]
+
+
+def test_a_column_with_a_list_as_its_default_is_read_like_any_other() -> None:
+    schema = _schema(0, ID, column(3, type=list_of("int"), initial_default=[1], write_default=[1]))
+    assert [field.name for field in to_schema(schema).fields] == ["c1", "c3"]
+    assert partition_schema(BY_NOTHING, schema).fields == ()

@@ -37,15 +37,16 @@ def _spec(*fields: tuple[int, str], spec_id: int = 0) -> Wire:
             "name": names[source] if transform == "identity" else f"{names[source]}_{transform}",
             "transform": transform,
             "source-id": source,
-            "field-id": 999 + source,
+            "field-id": 1000 + i,
         }
-        for source, transform in fields
+        for i, (source, transform) in enumerate(fields)
     ]
     return {"spec-id": spec_id, "fields": made}
 
 
 def _make(client: AppClient, *, schema: Wire, spec: Wire, version: int = 2) -> str:
-    created(client, schema=schema, **{"partition-spec": spec}, properties={"format-version": str(version)})
+    fields: Wire = {"partition-spec": spec, "properties": {"format-version": str(version)}}
+    created(client, schema=schema, **fields)
     return str(load(client)["metadata"]["location"])
 
 

@@ -83,7 +83,7 @@ def test_a_manifest_counts_about_what_it_takes_in_memory_however_wide_the_table_
     assert held_bytes / 1.5 < store.size_bytes < held_bytes * 2.5
 
 
-def test_long_bounds_count() -> None:
+def test_a_bound_counts_by_its_length() -> None:
     spec, schema = spec_of()
     content = ManifestContent.DATA
     sizes = []

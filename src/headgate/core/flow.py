@@ -25,16 +25,7 @@ from headgate.core.conflicts import Finding, to_error
 from headgate.core.intake import Change, take_in
 from headgate.core.locations import LocationPolicy
 from headgate.core.manifest import ManifestFile
-from headgate.core.plan import (
-    Plan,
-    PlanEffect,
-    Planning,
-    PlanReply,
-    WriteManifest,
-    WriteManifestList,
-    judge_only,
-    plan_change,
-)
+from headgate.core.plan import Plan, PlanEffect, Planning, PlanReply, judge_only, plan_change
 from headgate.core.requirements import find_failed
 from headgate.core.table import MetadataLogEntry, TableMetadata
 from headgate.core.updates import AddSnapshot, AssertCreate, SetSnapshotRef, TableRequirement, TableUpdate
@@ -324,8 +315,7 @@ def _check_count(commits: tuple[TableCommit, ...]) -> None:
 
 def _begin(taken: _Taken, terms: _Terms) -> Applying:
     base = None if taken.head is None else taken.head.metadata
-    version = find_format_version(taken.commit.updates)
-    return Applying(base, now_ms=terms.now_ms, format_version=version)
+    return Applying(base, now_ms=terms.now_ms, format_version=find_format_version(taken.commit.updates))
 
 
 def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
@@ -343,12 +333,15 @@ def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
                 "a table that is being created has nothing to read", field=commit.path("commit-validations")
             )
         taken = replace(taken, reads=take_in(commit.reads, base, field=commit.field))
-    plain = _begin(taken, terms)
+    plain, waiting = _begin(taken, terms), list[TableUpdate]()
     for i, update in enumerate(commit.updates):
         if not isinstance(update, ChangeUpdate):
-            plain.add(update)
+            waiting.append(update)
             continue
         field = commit.path(f"updates[{i}]")
+        for before in waiting:  # what no change follows is applied when the commit is built, and only then
+            plain.add(before)
+        waiting.clear()
         table = plain.look()
         if table is None:
             raise BadInput("a table needs a schema before its first change", field=field)
@@ -396,11 +389,10 @@ def _track(planning: Planning, written: list[str]) -> Planning:
         effect = next(planning)
         while True:
             reply = yield effect
-            match effect, reply:
-                case WriteManifest(), ManifestFile():
-                    written.append(reply.manifest_path)
-                case WriteManifestList(), str():
-                    written.append(reply)
+            if isinstance(
+                reply, ManifestFile | str
+            ):  # a written manifest, a written list; no read is so answered
+                written.append(reply if isinstance(reply, str) else reply.manifest_path)
             effect = planning.send(reply)
     except StopIteration as stop:
         planned: Plan | Finding = stop.value

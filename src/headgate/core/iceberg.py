@@ -17,11 +17,18 @@ from pyiceberg.schema import Schema as IcebergSchema
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema, parse_primitive, walk_fields
 
+_ENCODER = msgspec.json.Encoder()
 
-@lru_cache(maxsize=256)
+
 def to_schema(schema: Schema) -> IcebergSchema:
     """PyIceberg's view of a schema."""
-    return IcebergSchema.model_validate(_known_types(msgspec.to_builtins(schema)))
+    return _schema(_ENCODER.encode(schema))
+
+
+@lru_cache(maxsize=256)
+def _schema(encoded: bytes) -> IcebergSchema:
+    # Keyed by the encoded schema: defaults may be JSON lists, which have no hash.
+    return IcebergSchema.model_validate(_known_types(msgspec.json.decode(encoded)))
 
 
 @lru_cache(maxsize=256)
@@ -30,10 +37,14 @@ def to_spec(spec: PartitionSpec) -> IcebergSpec:
     return IcebergSpec.model_validate(msgspec.to_builtins(spec))
 
 
-@lru_cache(maxsize=256)
 def partition_schema(spec: PartitionSpec, schema: Schema) -> IcebergSchema:
     """The partition tuple of a spec as a schema."""
-    return IcebergSchema(*to_spec(spec).partition_type(to_schema(schema)).fields)
+    return _partition_schema(spec, _ENCODER.encode(schema))
+
+
+@lru_cache(maxsize=256)
+def _partition_schema(spec: PartitionSpec, encoded: bytes) -> IcebergSchema:
+    return IcebergSchema(*to_spec(spec).partition_type(_schema(encoded)).fields)
 
 
 def schema_for_spec(spec: PartitionSpec, schemas: Sequence[Schema], *, current: Schema) -> Schema:

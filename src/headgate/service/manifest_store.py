@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import ManifestEntry, ManifestFile
 from headgate.core.plan import WriteManifest, WriteManifestList
@@ -81,10 +82,11 @@ class ManifestStore:
 
     def write_manifest(self, wanted: WriteManifest) -> ManifestFile:
         """Encode and write a manifest under a name of its own."""
+        spec = wanted.table.find_spec(wanted.spec_id)
         encoded = encode_manifest(
             wanted.entries,
-            spec=wanted.table.find_spec(wanted.spec_id),
-            schema=wanted.table.schema(),
+            spec=spec,
+            schema=schema_for_spec(spec, wanted.table.envelope.schemas, current=wanted.table.schema()),
             format_version=wanted.table.envelope.format_version,
             content=wanted.content,
         )
