@@ -1,7 +1,8 @@
 """Our schemas and specs as PyIceberg's, whose expressions, projections and evaluators we use.
 
 Types that PyIceberg does not know (variant, geometry with parameters) become `unknown`: columns of them have no
-statistics and no transforms, so no evaluator ever asks.
+statistics and no transforms, so no evaluator ever asks. Nor does one ask for defaults, which PyIceberg reads of
+primitive types only: they are left out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema, parse_primitive, walk_fields
 
 _ENCODER = msgspec.json.Encoder()
+_DEFAULTS = ("initial-default", "write-default")
 
 
 def to_schema(schema: Schema) -> IcebergSchema:
@@ -68,6 +70,7 @@ def _known_types(value: Any) -> Any:
         return {
             k: _known_type(v) if k in ("type", "element", "key", "value") else _known_types(v)
             for k, v in value.items()
+            if k not in _DEFAULTS
         }
     if isinstance(value, list | tuple):
         return [_known_types(item) for item in value]
