@@ -132,6 +132,30 @@ def test_dropping_the_unpartitioned_files_keeps_deletes_that_reach_other_specs(c
     assert live_paths(client, "t") == ["eq.parquet", "new.parquet", "x.parquet"]
 
 
+def test_a_partition_overwrite_sees_an_equality_delete_that_reaches_every_spec(client: AppClient) -> None:
+    data = _partitioned(client, 2, "p")
+    body = {"requirements": [], "updates": [{"action": "add-spec", "spec": {"fields": []}}]}
+    assert client.post("/v1/namespaces/a/tables/t", body).status_code == 200
+    one = data_file(f"{data}/one.parquet", partition=[1])
+    commit_change(client, change("append", add_data_files=[one]))
+    base = head_id(client, "t")
+    deletes = {
+        **data_file(f"{data}/eq.parquet", spec_id=1),
+        "content": "equality-deletes",
+        "equality-ids": [1],
+    }
+    assert commit_change(client, change("delete", add_delete_files=[deletes])).status_code == 200
+    partition = {"spec-id": 0, "partition": [1]}
+    ours = change(
+        "overwrite",
+        base_snapshot_id=base,
+        drop_partitions=[partition],
+        add_data_files=[data_file(f"{data}/two.parquet", partition=[1])],
+        commit_validations=[{"type": "not-allowed-added-delete-files", "partitions": [partition]}],
+    )
+    assert _refused(commit_change(client, ours), 409)["conflict"]["rule"] == "added-delete-files"
+
+
 @pytest.mark.parametrize(("kind", "value"), [("gt-eq", 0), ("lt", 9), ("lt-eq", 1), ("gt", 0)])
 def test_a_range_filter_passes_over_null_partitions(client: AppClient, kind: str, value: int) -> None:
     data = _partitioned(client, 2, "p")

@@ -25,6 +25,7 @@ from headgate.core.change import (
 from headgate.core.delete_index import DeleteIndex
 from headgate.core.intake import LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE, Change, Check
 from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent
+from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import ReadEffect, ReadReply, Theirs, WindowFiles, is_ancestor
 from headgate.errors import BadInput, CommitRefused, ConflictFound, Diverged
@@ -105,7 +106,12 @@ def _added_deletes(at: Judgement) -> Generator[ReadEffect, ReadReply, tuple[Thei
 
 def _no_added_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
     theirs = yield from _added_deletes(at)
-    return _found(check, "added-delete-files", "rows were deleted in what this change read", theirs)
+    text = "rows were deleted in what this change read"
+    if check.partitions is None:
+        return _found(check, "added-delete-files", text, theirs)
+    # An equality delete of a spec that divides nothing concerns the partitions of every other spec too.
+    hits = [their for their in theirs if _is_global(their.file, at.table) or check.in_scope(their.file)]
+    return _report(check, "added-delete-files", text, hits)
 
 
 def _no_new_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
@@ -229,7 +235,15 @@ def _window_matters(check: Check, at: Judgement) -> bool:
 
 
 def _found(check: Check, rule: str, text: str, theirs: Iterable[Theirs]) -> Finding | None:
-    hits = [their for their in theirs if check.in_scope(their.file)]
+    return _report(check, rule, text, [their for their in theirs if check.in_scope(their.file)])
+
+
+def _is_global(file: ContentFile, table: TableMetadata) -> bool:
+    equality = file.content is FileContent.EQUALITY_DELETES
+    return equality and is_unpartitioned(table.find_spec(file.spec_id))
+
+
+def _report(check: Check, rule: str, text: str, hits: list[Theirs]) -> Finding | None:
     if not hits:
         return None
     return Finding(rule, text, hits[0].snapshot, tuple(hit.file.file_path for hit in hits), _scope(check))

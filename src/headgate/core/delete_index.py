@@ -132,6 +132,8 @@ def _decode_bounds(metrics: Metrics, id_: int, type_: PrimitiveType) -> tuple[An
     if lower is None or upper is None:
         return None
     try:
-        return from_bytes(type_, lower), from_bytes(type_, upper)
+        low, high = from_bytes(type_, lower), from_bytes(type_, upper)
+        # Java orders UUIDs by signed halves, so that its bounds may stand the wrong way round for us.
+        return None if high < low else (low, high)
     except _MISFITS:
         return None
