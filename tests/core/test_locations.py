@@ -18,6 +18,7 @@ from headgate.core.locations import (
     canonical,
     canonical_file,
     check_properties,
+    find_spellings,
 )
 from headgate.errors import LocationRefused
 
@@ -406,3 +407,10 @@ def assert_inside(location: str) -> None:
         for resolved in (posixpath.normpath(rest), os.path.normpath(rest)):
             # An escaped slash alone, decoded, is the root itself: no file, and not outside either.
             assert (resolved + "/").startswith(root + "/"), (location, reading)
+
+
+def test_a_location_is_found_under_every_spelling_that_engines_use() -> None:
+    spellings = {"file:///a/b", "file:/a/b", "/a/b", "file://localhost/a/b"}
+    assert {frozenset(find_spellings(spelling)) for spelling in spellings} == {frozenset(spellings)}
+    assert find_spellings("s3a://b/k") == ("s3a://b/k", "s3://b/k", "s3n://b/k")
+    assert find_spellings("mem://b/k") == ("mem://b/k",)

@@ -187,7 +187,9 @@ def test_one_file_is_not_live_under_two_spellings(client: AppClient) -> None:
     commit_change(client, change("append", add_data_files=[data_file(f"{data}/a.parquet")]))
     for spelling in (data.replace("file:///", "file:/"), data.removeprefix("file://")):
         again = change("append", add_data_files=[data_file(f"{spelling}/a.parquet")])
-        assert _refused(commit_change(client, again), 400)["headgate"]["field"].endswith("file-path")
+        assert _refused(commit_change(client, again), 409)["conflict"]["rule"] == "already-live"
+    pair = [data_file(f"{data}/b.parquet"), data_file(f"{data.replace('file:///', 'file:/')}/b.parquet")]
+    _refused(commit_change(client, change("append", add_data_files=pair)), 400)
     assert live_paths(client, "t") == ["a.parquet"]
 
 

@@ -27,7 +27,7 @@ from headgate.core.change import (
     action_of,
 )
 from headgate.core.filters import RowFilter, parse_filter
-from headgate.core.locations import PATH_PROPERTIES, LocationPolicy
+from headgate.core.locations import PATH_PROPERTIES, LocationPolicy, find_spellings
 from headgate.core.manifest import ContentFile, FileContent, PartitionValue
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.table import TableMetadata
@@ -166,19 +166,12 @@ def _check_places(change: Change, table: TableMetadata, policy: LocationPolicy, 
     properties = table.envelope.properties
     folders = (table.envelope.location, *(properties[name] for name in PATH_PROPERTIES if name in properties))
     inside = tuple(policy.allow(folder, field="location") + "/" for folder in folders)
-    spelled = tuple(folder.rstrip("/") + "/" for folder in folders)
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
         for i, file in enumerate(files):
             where = f"{field}.{name}[{i}].file-path"
             if not policy.allow_file(file.file_path, field=where).startswith(inside):
                 raise LocationRefused(
                     f"the file is not inside the table's folders: {file.file_path}", field=where
-                )
-            if not file.file_path.startswith(spelled):
-                # One file under two spellings would be live twice, and no engine could tell.
-                raise LocationRefused(
-                    f"the file is spelled differently from the table's location {spelled[0]}: {file.file_path}",
-                    field=where,
                 )
 
 
@@ -290,9 +283,11 @@ def _check_unique(change: Change, field: str) -> None:
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
         for i, file in enumerate(files):
             where = f"{field}.{name}[{i}]"
-            if file.identity in seen:
+            path, offset = file.identity
+            spellings = {(spelling, offset) for spelling in find_spellings(path)}
+            if not seen.isdisjoint(spellings):
                 raise BadInput(f"the file is there twice: {file.file_path}", field=f"{where}.file-path")
-            seen.add(file.identity)
+            seen.update(spellings)
             if file.is_dv:
                 if file.referenced_data_file in vectors:
                     raise BadInput(

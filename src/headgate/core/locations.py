@@ -42,6 +42,7 @@ PATH_PROPERTIES = frozenset(
 
 # s3a and s3n are Hadoop's names for the same objects.
 _SCHEMES = {"file": "file", "s3": "s3", "s3a": "s3", "s3n": "s3"}
+_SPELLINGS = (("file:///", "file://localhost/", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?![.-])){1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
@@ -112,6 +113,16 @@ def check_properties(properties: Mapping[str, str], policy: LocationPolicy) -> N
     """Apply the policy to each property that holds a location; LocationRefused names the first that fails."""
     for name in sorted(PATH_PROPERTIES & properties.keys()):
         policy.allow(properties[name], field=f"properties.{name}")
+
+
+def find_spellings(location: str) -> tuple[str, ...]:
+    """All ways in which engines write the same location, this one first: Hadoop says `file:/a` for `file:///a`."""
+    for spellings in _SPELLINGS:
+        for prefix in spellings:
+            rest = location.removeprefix(prefix)
+            if rest != location and not rest.startswith("/"):
+                return (location, *(other + rest for other in spellings if other != prefix))
+    return (location,)
 
 
 def _canonical(location: str, field: str, find_escape_fault: Callable[[str], str | None]) -> str:

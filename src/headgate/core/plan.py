@@ -30,6 +30,7 @@ from headgate.core.live import (
     has_live_files,
     is_wanted,
 )
+from headgate.core.locations import find_spellings
 from headgate.core.manifest import (
     ContentFile,
     EntryStatus,
@@ -269,7 +270,8 @@ def _find_live_twice(
     change: Change, manifests: tuple[ManifestFile, ...], gone: set[str], gone_deletes: set[str]
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     """A path may be live once, and a data file may have one deletion vector."""
-    paths = {file.file_path for file in (*change.added_data, *change.added_deletes) if not file.is_dv}
+    added = (file for file in (*change.added_data, *change.added_deletes) if not file.is_dv)
+    paths = {spelling for file in added for spelling in find_spellings(file.file_path)}
     twice = {e.file.file_path for _, e in (yield from find_live(manifests, paths))} - gone - gone_deletes
     if twice:
         text = f"files are already live in the table: {', '.join(sorted(twice))}"
