@@ -140,7 +140,10 @@ def test_no_request_of_the_specification_is_answered_by_a_failure(
     assert tally.cases >= CASES_MIN
     # Not everything was refused at the door: of each operation, some requests did what they are for.
     done = {label for label, statuses in tally.by_operation.items() if statuses[200] + statuses[204]}
-    assert served - NEVER_DONE <= done, served - NEVER_DONE - done
+    asked = (
+        served & tally.by_operation.keys()
+    ) - NEVER_DONE  # what we serve beyond the specification is not in it
+    assert asked <= done, asked - done
     assert "crashed" not in own_service.log.read_text()
     check_kept(own_service, http)
 
@@ -220,9 +223,7 @@ def ground(body: dict[str, Any], label: str, kept: Mapping[str, str]) -> None:
             for name, change in zip(kept, changes, strict=False):
                 change.update(identifier={"namespace": ["kept"], "name": name}, requirements=[])
                 change["updates"] = change.get("updates", [])[:1]
-            if (
-                int(fresh[1:]) % 4 == 0
-            ):  # so seldom do all its generated updates fit that a sure one is needed
+            if int(fresh[1:]) % 2 == 0:  # generated updates of all tables seldom fit, so some are sure to
                 for change in changes:
                     change["updates"] = [{"action": "set-properties", "updates": {fresh: ""}}]
             body["table-changes"] = changes
