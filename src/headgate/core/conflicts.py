@@ -106,12 +106,14 @@ def _added_deletes(at: Judgement) -> Generator[ReadEffect, ReadReply, tuple[Thei
 
 def _no_added_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
     theirs = yield from _added_deletes(at)
-    text = "rows were deleted in what this change read"
-    if check.partitions is None:
-        return _found(check, "added-delete-files", text, theirs)
     # An equality delete of a spec that divides nothing concerns the partitions of every other spec too.
-    hits = [their for their in theirs if _is_global(their.file, at.table) or check.in_scope(their.file)]
-    return _report(check, "added-delete-files", text, hits)
+    everywhere = frozenset(
+        their.file.file_path
+        for their in theirs
+        if check.partitions is not None and _is_global(their.file, at.table)
+    )
+    text = "rows were deleted in what this change read"
+    return _found(check, "added-delete-files", text, theirs, also=everywhere)
 
 
 def _no_new_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
@@ -234,19 +236,19 @@ def _window_matters(check: Check, at: Judgement) -> bool:
     return at.table.envelope.format_version >= 2 or not about_deletes
 
 
-def _found(check: Check, rule: str, text: str, theirs: Iterable[Theirs]) -> Finding | None:
-    return _report(check, rule, text, [their for their in theirs if check.in_scope(their.file)])
+def _found(
+    check: Check, rule: str, text: str, theirs: Iterable[Theirs], *, also: frozenset[str] = frozenset()
+) -> Finding | None:
+    """Report the files in scope, and those of `also`, whatever the scope is."""
+    hits = [their for their in theirs if their.file.file_path in also or check.in_scope(their.file)]
+    if not hits:
+        return None
+    return Finding(rule, text, hits[0].snapshot, tuple(hit.file.file_path for hit in hits), _scope(check))
 
 
 def _is_global(file: ContentFile, table: TableMetadata) -> bool:
     equality = file.content is FileContent.EQUALITY_DELETES
     return equality and is_unpartitioned(table.find_spec(file.spec_id))
-
-
-def _report(check: Check, rule: str, text: str, hits: list[Theirs]) -> Finding | None:
-    if not hits:
-        return None
-    return Finding(rule, text, hits[0].snapshot, tuple(hit.file.file_path for hit in hits), _scope(check))
 
 
 def _scope(check: Check) -> object:
