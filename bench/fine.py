@@ -34,32 +34,13 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 from tools.service_process import Service, running_service
 
+from bench.described import ROWS, describe_file
 from bench.serve import Client, call, create
 
 _TURNS = 4
-_ROWS = 1000
 _SLOWER = 8  # PyIceberg gets a part of the turns: it needs far longer for each
 
 Step = Callable[[], float]  # one commit; its seconds
-
-
-def describe_file(location: str) -> dict[str, Any]:
-    """The content-file JSON of a data file that need not be there: nobody reads it."""
-    counts = {"keys": [1], "values": [_ROWS]}
-    return {
-        "content": "data",
-        "file-path": f"{location}/data/{uuid.uuid4()}.parquet",
-        "file-format": "parquet",
-        "spec-id": 0,
-        "partition": [],
-        "file-size-in-bytes": 10_000,
-        "record-count": _ROWS,
-        "column-sizes": counts,
-        "value-counts": counts,
-        "null-value-counts": {"keys": [1], "values": [0]},
-        "lower-bounds": {"keys": [1], "values": [struct.pack("<q", 1).hex()]},
-        "upper-bounds": {"keys": [1], "values": [struct.pack("<q", _ROWS).hex()]},
-    }
 
 
 class FineClient:
@@ -124,6 +105,26 @@ def make_plain(port: int, commits: int) -> Step:
     return lambda: client.commit()[0]
 
 
+def describe_for_pyiceberg(location: str) -> DataFile:
+    """The same file as PyIceberg describes it."""
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"{location}/data/{uuid.uuid4()}.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=ROWS,
+        file_size_in_bytes=10_000,
+        column_sizes={1: ROWS},
+        value_counts={1: ROWS},
+        null_value_counts={1: 0},
+        nan_value_counts={},
+        lower_bounds={1: struct.pack("<q", 1)},
+        upper_bounds={1: struct.pack("<q", ROWS)},
+    )
+    file.spec_id = 0
+    return file
+
+
 def make_pyiceberg(folder: Path) -> Step:
     """PyIceberg's fast append of a described file."""
     warehouse = folder / "pyiceberg"
@@ -133,21 +134,7 @@ def make_pyiceberg(folder: Path) -> Step:
     table = catalog.create_table("bench.t", Schema(NestedField(1, "id", LongType(), required=True)))
 
     def step() -> float:
-        file = DataFile.from_args(
-            content=DataFileContent.DATA,
-            file_path=f"{table.location()}/data/{uuid.uuid4()}.parquet",
-            file_format=FileFormat.PARQUET,
-            partition=Record(),
-            record_count=_ROWS,
-            file_size_in_bytes=10_000,
-            column_sizes={1: _ROWS},
-            value_counts={1: _ROWS},
-            null_value_counts={1: 0},
-            nan_value_counts={},
-            lower_bounds={1: struct.pack("<q", 1)},
-            upper_bounds={1: struct.pack("<q", _ROWS)},
-        )
-        file.spec_id = 0
+        file = describe_for_pyiceberg(table.location())
         started = time.perf_counter()
         with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
             append.append_data_file(file)

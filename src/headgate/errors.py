@@ -16,6 +16,7 @@
     ├── Forbidden              the token's role does not allow it
     ├── Unsupported            the specification has it, this service does not
     ├── Overloaded             try again later; nothing happened
+    │   └── QueueFull          too much is acknowledged and not carried out yet
     └── StorageFailed          the database or the files did not answer; nothing happened
 
 HTTP statuses live in `service/http_errors.py`, nowhere else.
@@ -161,6 +162,12 @@ class Overloaded(HeadgateError):
     def __init__(self, message: str, *, retry_after_s: int = 1, **evidence: object) -> None:
         super().__init__(message, **evidence)
         self.retry_after_s = retry_after_s
+
+
+class QueueFull(Overloaded):
+    """Too much is acknowledged and not carried out yet: nothing more is taken in for now."""
+
+    code = "queue-full"
 
 
 class StorageFailed(HeadgateError):

@@ -29,11 +29,12 @@ from headgate.cli.main import main
 from headgate.cli.options import add_settings, read_settings
 from headgate.files.base import Files
 from headgate.files.open import open_files
+from headgate.service import jobs
 from headgate.service.app import build_app
 from headgate.service.routes import all_routes
 from headgate.service.server import open_socket, serve
 from headgate.service.services import build_services
-from headgate.store.base import Operation, Refused, Store
+from headgate.store.base import Job, Operation, Refused, Store
 from headgate.store.postgres import PostgresStore
 from headgate.store.sqlite import SqliteStore
 
@@ -43,7 +44,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Crash:
-    """Die before or after the nth call of a step: `write_new` of the files, `write` or COMMIT of the store."""
+    """Die before or after the nth call of a step: `write_new` of the files; `write`, its COMMIT, `claimed` of the store."""
 
     step: str
     when: str
@@ -93,6 +94,17 @@ class TrappedFiles:
         self._files.write_new(location, parts)
         self._trap.pass_by("write_new", "after")
 
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        """See `Files`. To the trap a create is a create, synced or not."""
+        self._trap.pass_by("write_new", "before")
+        self._files.write_soft(location, parts)
+        self._trap.pass_by("write_new", "after")
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        """See `Files`: one after the other, so that the trap can spring between two."""
+        for location, parts in files:
+            self.write_soft(location, parts)
+
 
 class TrappedStore:
     """`Store` with a trap at each write, and at the COMMIT inside it."""
@@ -113,6 +125,13 @@ class TrappedStore:
             self._trap.armed.on = False
         self._trap.pass_by("write", "after")
         return outcome
+
+    def claim_jobs(self, *, owner: str, now_ms: int, lease_ms: int, limit: int) -> list[Job]:
+        """See `Store`. A claim that brings nothing is no step."""
+        claimed = self._store.claim_jobs(owner=owner, now_ms=now_ms, lease_ms=lease_ms, limit=limit)
+        if claimed:
+            self._trap.pass_by("claimed", "after")
+        return claimed
 
 
 def open_trapped_store(url: str, trap: Trap) -> Store:
@@ -164,6 +183,7 @@ def _run_crashing(options: Sequence[str], log: str, crash: Crash) -> None:
             settings, store=open_trapped_store(settings.database_url, trap), files=trapped
         )
         services.housekeeper.start()
+        jobs.start(services)
         serve(build_app(services, settings, all_routes()), settings, listener)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 import time
@@ -130,12 +131,14 @@ def must_be_sound(uri: str, table: str, **known: Iterable[int]) -> Report:
 
 
 def count_events(store: Store) -> dict[str, int]:
-    """How many events there are of each key: each table that a commit changed has one."""
+    """How many events there are of each key: each table that a commit changed has one, and folded commits share it."""
     counts: dict[str, int] = {}
     after = 0
     while events := store.read_events(after=after, limit=1000):
         for stored in events:
-            if stored.event.key is not None:
-                counts[stored.event.key] = counts.get(stored.event.key, 0) + 1
+            folded = [one["key"] for one in json.loads(stored.event.payload).get("folded", ())]
+            for key in folded or [stored.event.key]:
+                if key is not None:
+                    counts[key] = counts.get(key, 0) + 1
         after = events[-1].sequence
     return counts

@@ -54,12 +54,16 @@ class Call:
     key: str = field(default_factory=new_key)
 
 
-def send(port: int, method: str, path: str, body: Any = None, *, key: str | None = None) -> Answer:
+def send(
+    port: int, method: str, path: str, body: Any = None, *, key: str | None = None, prefer: str | None = None
+) -> Answer:
     """One request over a connection of its own."""
     connection = http.client.HTTPConnection(HOST, port, timeout=_TIMEOUT_S)
     headers = {"Content-Type": "application/json", "Connection": "close"}
     if key is not None:
         headers["Idempotency-Key"] = key
+    if prefer is not None:
+        headers["Prefer"] = prefer
     try:
         connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
         answer = connection.getresponse()

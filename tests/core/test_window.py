@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.core.live import find_live, has_live_files
+from headgate.core.live import find_live
+from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.manifest import ManifestContent, ManifestFile
 from headgate.core.table import Snapshot, TableMetadata, append_snapshot
 from headgate.core.window import find_window, is_ancestor, read_manifests
@@ -95,8 +96,8 @@ def test_a_manifest_of_unknown_counts_may_hold_live_files(
 
 
 def test_nothing_is_asked_for_when_there_is_nothing_to_find() -> None:
-    assert list(find_live((), {"a"})) == []
+    assert list(find_live(ManifestList(), {"a"})) == []
     empty = ManifestFile(
         "m", 1, 0, ManifestContent.DATA, 1, 1, 1, added_files_count=0, existing_files_count=0
     )
-    assert list(find_live((empty,), {"a"})) == []
+    assert list(find_live(ManifestList.of((empty,)), {"a"})) == []

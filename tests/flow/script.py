@@ -10,8 +10,10 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.change import Append, ChangeUpdate
-from headgate.core.flow import (
+from headgate.core.commit import (
+    Answer,
     Discard,
     Head,
     Load,
@@ -23,8 +25,9 @@ from headgate.core.flow import (
     Verdict,
     Wait,
 )
-from headgate.core.plan import WriteManifest, WriteManifestList
+from headgate.core.live import FindLive
 from headgate.core.updates import TableRequirement, TableUpdate
+from headgate.core.window import ReadOwn, find_list
 from headgate.errors import StorageFailed
 from tests.properties.lake import Lake, Row, Variant, new_lake
 
@@ -93,7 +96,7 @@ def play(
                 return script
             reply = answers.pop(0)
             reply = publish(effect) if reply == LANDS and isinstance(effect, Swap) else reply
-        elif isinstance(effect, Discard | Wait):
+        elif isinstance(effect, Discard | Wait | Answer):
             reply = None
         else:
             reply = _answer(effect, lakes)
@@ -103,11 +106,19 @@ def _answer(effect: Any, lakes: tuple[Lake, ...]) -> Any:
     if isinstance(effect, WriteManifest | WriteManifestList):
         return lakes[0].world.answer(effect)
     for lake in lakes:
-        known = getattr(effect, "location", None) or getattr(effect, "manifest", None) or effect.manifests[0]
-        path = known if isinstance(known, str) else known.manifest_path
+        path = _path_of(effect)
         if path in lake.world.lists or path in lake.world.manifests:
             return lake.world.answer(effect)
     raise AssertionError(f"nobody wrote {effect}")
+
+
+def _path_of(effect: Any) -> str:
+    """A file that the effect is about, to know whose it is."""
+    if isinstance(effect, ReadOwn):
+        return find_list(effect.snapshots[0])
+    if isinstance(effect, FindLive):
+        return next(iter(effect.manifests)).manifest_path
+    return str(getattr(effect, "location", None) or effect.manifest.manifest_path)
 
 
 def publish(swap: Swap) -> Swapped:
@@ -133,7 +144,7 @@ def head(lake: Lake, version: int, id_: str = "t") -> Head:
 
 def at(lake: Lake, version: int, *, landed: bool = False, now_ms: int = NOW_MS) -> Loaded:
     """A load that finds the table at this version."""
-    return Loaded((head(lake, version),), landed, now_ms)
+    return Loaded((head(lake, version),), frozenset({0} if landed else ()), now_ms)
 
 
 def lake_of(rows: int = 1, *, version: int = 2, spec: str = "unpartitioned") -> Lake:

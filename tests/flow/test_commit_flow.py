@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from headgate.core.apply import apply
+from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.change import Append, Delete
-from headgate.core.flow import (
-    CHANGES_MAX,
+from headgate.core.commit import (
     Committed,
     Discard,
     Load,
@@ -22,9 +22,9 @@ from headgate.core.flow import (
     TableCommit,
     Unknown,
     Wait,
-    commit_flow,
 )
-from headgate.core.plan import WriteManifest, WriteManifestList
+from headgate.core.flow import commit_flow
+from headgate.core.group import CHANGES_MAX
 from headgate.core.schema import Field, Schema
 from headgate.core.table import MetadataLogEntry
 from headgate.core.updates import (
@@ -269,7 +269,7 @@ def test_a_failed_requirement_is_refused() -> None:
 
 
 def test_a_table_that_is_not_there_is_refused() -> None:
-    script = play(commit_flow((commit_of(PROPERTY),), key="k"), [Loaded((None,), False, NOW_MS)])
+    script = play(commit_flow((commit_of(PROPERTY),), key="k"), [Loaded((None,), frozenset(), NOW_MS)])
     assert isinstance(script.verdict, Refused)
     assert isinstance(script.verdict.error, NotFound)
 
@@ -316,7 +316,7 @@ def test_planning_that_fails_while_a_swap_may_yet_land_ends_unknown_and_keeps_th
 
 def test_a_request_takes_so_many_changes_and_no_more_over_all_its_tables() -> None:
     one, two = lake_of(), lake_of()
-    heads = Loaded((head(one, 3), head(two, 3, "u")), False, NOW_MS)
+    heads = Loaded((head(one, 3), head(two, 3, "u")), frozenset(), NOW_MS)
     most = commit_of(*(Append(),) * (CHANGES_MAX - 1))
     for changes in (1, 2):
         other = TableCommit((("db",), "u"), (), (PROPERTY, *(Append(),) * changes), field="table-changes[1]")
@@ -336,7 +336,7 @@ def test_many_changes_in_one_commit_build_on_each_other_and_only_the_last_is_his
     base = replace(head(lake, 3), checkpoint=checkpoint)
     changes = [adds(lake, n) for n in range(7, 11)]
     commit = commit_of(*changes[:2], PROPERTY, *changes[2:])
-    script = play(commit_flow((commit,), key="k"), [Loaded((base,), False, NOW_MS), LANDS], lake)
+    script = play(commit_flow((commit,), key="k"), [Loaded((base,), frozenset(), NOW_MS), LANDS], lake)
     ((candidate,),) = [swap.candidates for swap in script.yielded(Swap)]
     made = candidate.metadata
     new = list(made.iter_snapshots())[2:]

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.core.build import WriteManifest
 from headgate.core.change import Append, NoAddedDataFiles, Overwrite, RequiredDataFiles
-from headgate.core.flow import (
-    Committed,
-    Loaded,
-    Refused,
-    Swap,
-    SwapLost,
-    SwapRefused,
-    SwapUnknown,
-    Unknown,
-    commit_flow,
-)
+from headgate.core.commit import Committed, Loaded, Refused, Swap, SwapLost, SwapRefused, SwapUnknown, Unknown
+from headgate.core.flow import commit_flow
 from headgate.core.partitioning import UNSORTED, PartitionSpec
-from headgate.core.plan import WriteManifest
 from headgate.core.updates import (
     AddSchema,
     AddSortOrder,
@@ -40,7 +31,8 @@ LEFT, RIGHT = (("db",), "left"), (("db",), "right")
 
 
 def _both(left: Lake, right: Lake, *versions: int, landed: bool = False) -> Loaded:
-    return Loaded((head(left, versions[0], "left"), head(right, versions[1], "right")), landed, NOW_MS)
+    landed_members = frozenset({0} if landed else ())
+    return Loaded((head(left, versions[0], "left"), head(right, versions[1], "right")), landed_members, NOW_MS)
 
 
 def _two() -> tuple[Lake, Lake]:
@@ -177,7 +169,7 @@ def _definition() -> list[TableUpdate]:
     ]
 
 
-NOTHING = Loaded((None,), False, NOW_MS)
+NOTHING = Loaded((None,), frozenset(), NOW_MS)
 
 
 def test_a_table_is_created_with_its_first_rows_by_one_swap() -> None:

@@ -6,18 +6,28 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headgate.core.build import WriteManifest, WriteManifestList
+from headgate.core.conflicts import Finding
 from headgate.core.intake import partition_of
-from headgate.core.live import FindLive
+from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
-from headgate.core.plan import WriteManifest, WriteManifestList
-from headgate.core.window import ReadManifest, ReadManifestList
+from headgate.core.manifest_list import ManifestList
+from headgate.core.manifest_merge import MergeManifests, merge_entries
+from headgate.core.window import (
+    OwnManifests,
+    ReadManifest,
+    ReadManifestList,
+    ReadOwn,
+    find_list,
+    find_own,
+)
 
 
 @dataclass
 class MemoryWorld:
     """Manifest lists and manifests by path."""
 
-    lists: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
+    lists: dict[str, ManifestList] = field(default_factory=dict)
     manifests: dict[str, tuple[NewEntry, ...]] = field(default_factory=dict)
     made: int = 0
 
@@ -36,17 +46,24 @@ class MemoryWorld:
         match effect:
             case ReadManifestList():
                 return self.lists[effect.location]
+            case ReadOwn():
+                return OwnManifests(tuple(find_own(self.lists[find_list(s)], s) for s in effect.snapshots))
             case ReadManifest():
                 return self.entries(effect.manifest)
             case FindLive():
-                return tuple(
-                    (manifest, entry)
-                    for manifest in effect.manifests
-                    for entry in self.entries(manifest)
-                    if entry.is_live and entry.file.file_path in effect.paths
+                return FoundLive(
+                    tuple(
+                        (manifest, entry)
+                        for manifest in effect.manifests
+                        if effect.content in (None, manifest.content)
+                        for entry in self.entries(manifest)
+                        if entry.is_live and entry.file.file_path in effect.paths
+                    )
                 )
             case WriteManifest():
                 return self._write_manifest(effect)
+            case MergeManifests():
+                return self._merge(effect)
             case WriteManifestList():
                 path = self._path("list")
                 self.lists[path] = effect.manifests
@@ -74,6 +91,26 @@ class MemoryWorld:
                 )
             )
         return tuple(found)
+
+    def _merge(self, effect: MergeManifests) -> ManifestFile | Finding | None:
+        merged = merge_entries(
+            [self.entries(manifest) for manifest in effect.manifests], snapshot_id=effect.snapshot_id
+        )
+        if isinstance(merged, Finding):
+            return merged
+        entries = tuple(entry for part in merged for entry in part)
+        if not entries:
+            return None
+        return self._write_manifest(
+            WriteManifest(
+                entries,
+                effect.spec_id,
+                effect.content,
+                effect.snapshot_id,
+                effect.sequence_number,
+                effect.table,
+            )
+        )
 
     def _write_manifest(self, effect: WriteManifest) -> ManifestFile:
         path = self._path("manifest")

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.core.change import ChangeUpdate, WireFile
-from headgate.core.flow import (
+from headgate.core.commit import (
+    Answer,
     Committed,
     Discard,
     Head,
@@ -23,8 +24,8 @@ from headgate.core.flow import (
     TableCommit,
     Verdict,
     Wait,
-    commit_flow,
 )
+from headgate.core.flow import commit_flow
 from headgate.core.updates import TableRequirement, TableUpdate
 from headgate.store.sqlite import SqliteStore
 from tests.properties.lake import Lake, Variant, new_lake
@@ -80,10 +81,10 @@ class MemoryGate:
             match effect:
                 case Load():
                     head = Head("t", self.version, self.lake.table, f"v{self.version}", None)
-                    reply = Loaded((head,), False, self.lake.table.envelope.last_updated_ms + 1)
+                    reply = Loaded((head,), frozenset(), self.lake.table.envelope.last_updated_ms + 1)
                 case Swap():
                     reply = self._swap(effect)
-                case Discard() | Wait():
+                case Discard() | Wait() | Answer():
                     reply = None
                 case _:
                     reply = self.lake.world.answer(effect)

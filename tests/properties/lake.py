@@ -22,7 +22,8 @@ from headgate.core.create import TableDefinition, build_table
 from headgate.core.intake import take_in
 from headgate.core.manifest import ContentFile, FileContent, ManifestContent, ManifestEntry
 from headgate.core.partitioning import PartitionField, PartitionSpec
-from headgate.core.plan import Planning, plan_change
+from headgate.core.build import Planning
+from headgate.core.plan import plan_change
 from headgate.core.schema import Field, Schema
 from headgate.core.table import MAIN, Snapshot, TableMetadata
 from headgate.core.updates import AddSnapshot, SetSnapshotRef, TableUpdate

@@ -108,7 +108,7 @@ def app_client(
     **settings: Any,
 ) -> Iterator[AppClient]:
     """A client over a fresh application; the store is in memory unless one is given."""
-    made = Settings(warehouse=str(tmp_path / "warehouse"), **settings)
+    made = Settings(warehouse=str(tmp_path / "warehouse"), **{"metadata_inline_bytes": 65536, **settings})
     opened, _ = open_files(made.warehouse_location)
     clock = Clock()
     services = build_services(

@@ -6,7 +6,7 @@ Each is sent alone and in a transaction beside a good table. `$T` stands for the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,16 @@ class CountingFiles:
         """See `Files`."""
         self.written += 1
         self._files.write_new(location, parts)
+
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        """See `Files`."""
+        self.written += 1
+        self._files.write_soft(location, parts)
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        """See `Files`."""
+        self.written += len(files)
+        self._files.write_soft_many(files)
 
 
 class World:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,18 @@ class FaultyFiles:
         if self.unwritable is not None and self.unwritable in location:
             raise StorageFailed("disk full")
         self._files.write_new(location, parts)
+
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        """See `Files`."""
+        if self.unwritable is not None and self.unwritable in location:
+            raise StorageFailed("disk full")
+        self._files.write_soft(location, parts)
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        """See `Files`."""
+        if self.unwritable is not None and any(self.unwritable in location for location, _ in files):
+            raise StorageFailed("disk full")
+        self._files.write_soft_many(files)
 
     def delete(self, locations: Iterable[str]) -> int:
         """See `Files`."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.flow import Head, Target
+from headgate.core.commit import Head, Target
 from headgate.service.heads import HeadCache
 from headgate.store.base import Entry, EntryId, Levels
 from headgate.store.memory import MemoryStore

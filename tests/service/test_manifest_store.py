@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
@@ -31,6 +31,20 @@ class _Racing:
         return self._data
 
     def write_new(self, location: str, parts: Iterable[bytes]) -> None:
+        raise AssertionError("nothing is written")
+
+    is_soft = False
+
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        raise AssertionError("nothing is written")
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        raise AssertionError("nothing is written")
+
+    def sync(self, locations: Iterable[str]) -> None:
+        return None
+
+    def restore(self, location: str, data: bytes) -> None:
         raise AssertionError("nothing is written")
 
     def exists(self, location: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.flow import Head
+from headgate.core.commit import Head
 from headgate.errors import StorageFailed
 from headgate.files.base import Files
 from headgate.files.open import open_files

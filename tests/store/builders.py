@@ -10,15 +10,21 @@ from headgate.core.encoded_log import LogDelta, LogItem
 from headgate.store.base import (
     CreateEntry,
     CreateNamespace,
+    DoomedFile,
     DropEntry,
     Entry,
     EntryHeader,
     EntryId,
     Event,
+    Job,
+    JournalledFile,
     KeyRecord,
     Kind,
     Levels,
+    PutDoomed,
     PutEvent,
+    PutFile,
+    PutJob,
     PutKey,
     RenameEntry,
     Store,
@@ -122,6 +128,19 @@ def put_event(
 ) -> PutEvent:
     event = Event(kind, NS, name, id, "ann", key, 7, b'{"kind":"%s"}' % kind.encode())
     return PutEvent(event, snapshot_ids)
+
+
+def put_file(location: str = "s3://lake/m.avro", *, data: bytes = b"\x00bytes", at_ms: int = 1) -> PutFile:
+    return PutFile(JournalledFile(location, data, at_ms))
+
+
+def put_job(id: str = "j", *, principal: str = "ann", due_ms: int = 0, at_ms: int = 1) -> PutJob:
+    job = Job(id, "async", NS, "t", principal, "writer", "fp-" + id, b"\x00{}", due_ms, at_ms)
+    return PutJob(job)
+
+
+def doom(*locations: str, due_ms: int = 5, id: EntryId = EntryId("e")) -> PutDoomed:  # noqa: B008 - a plain string
+    return PutDoomed(tuple(DoomedFile(location, id, due_ms) for location in locations))
 
 
 @dataclass(frozen=True, slots=True)

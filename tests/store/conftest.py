@@ -42,6 +42,10 @@ def empty_postgres(connection: object) -> None:
         "keys",
         "events",
         "event_snapshots",
+        "journal",
+        "footprints",
+        "jobs",
+        "doomed",
         "principals",
         "secrets",
     ):

@@ -2,8 +2,17 @@
 
 from headgate.client.connect import HeadgateClient
 from headgate.client.parquet import describe_parquet
+from headgate.client.pending import Pending
 from headgate.client.results import Committed, LoadedTable
 from headgate.client.table import TableClient
 from headgate.client.transaction import Transaction
 
-__all__ = ["Committed", "HeadgateClient", "LoadedTable", "TableClient", "Transaction", "describe_parquet"]
+__all__ = [
+    "Committed",
+    "HeadgateClient",
+    "LoadedTable",
+    "Pending",
+    "TableClient",
+    "Transaction",
+    "describe_parquet",
+]

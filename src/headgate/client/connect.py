@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 
 from headgate.client.auth import Credentials
+from headgate.client.pending import Pending
 from headgate.client.resend import RESEND, Resender, Time
 from headgate.client.table import Name, TableClient
 from headgate.client.transaction import Transaction
@@ -38,11 +39,15 @@ class HeadgateClient:
 
     def table(self, name: Name) -> TableClient:
         """A table by its name (`ns.sub.table`); nothing is asked of the service yet."""
-        return TableClient(name, self._resender, pause=self._pause)
+        return TableClient(name, self._resender, pause=self._pause, now_s=self._time.now_s)
 
     def transaction(self) -> Transaction:
         """A commit of several tables, to be filled and then committed."""
         return Transaction(self._resender, self._properties_of)
+
+    def pending(self, key: str) -> Pending:
+        """A request that was acknowledged under this key, perhaps to another process."""
+        return Pending(key, self._resender, self._time.now_s)
 
     def close(self) -> None:
         """Close the connections that were kept."""

@@ -1,15 +1,17 @@
-"""One table: load it, change it. Retries are in `resend`; what a change looks like is in `changes`."""
+"""One table: load it, change it now or later. Retries are in `resend`; what a change looks like is in `changes`."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from headgate.client.changes import Changes
+from headgate.client.changes import Changes, File
 from headgate.client.keys import new_key
+from headgate.client.pending import Pending, async_headers
 from headgate.client.resend import Ask, Resender
 from headgate.client.results import MAIN, Committed, LoadedTable, minimal_headers, read_committed
 from headgate.core.isolation import Wire
@@ -24,10 +26,17 @@ Name = str | Sequence[str]  # "a.b.table", or the levels and the name one by one
 class TableClient(Changes[Committed]):
     """A table of the catalog, by name."""
 
-    def __init__(self, name: Name, resender: Resender, *, pause: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        name: Name,
+        resender: Resender,
+        *,
+        pause: Callable[[int], None],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(self._commit_one, self._load_properties)
         self.identifier = identifier_of(name)
-        self._resender, self._pause = resender, pause
+        self._resender, self._pause, self._now_s = resender, pause, now_s
         self._loaded: LoadedTable | None = None
 
     def load(self, *, all_snapshots: bool = False) -> LoadedTable:
@@ -48,6 +57,33 @@ class TableClient(Changes[Committed]):
         """Updates as they are, plain ones and changes, all or none; nothing is refreshed on refusal."""
         body = {"requirements": list(requirements), "updates": list(updates)}
         return self._post(body, key or new_key(), updates[-1] if updates else {})
+
+    def later(self) -> Changes[Pending]:
+        """The same changes, acknowledged durably at once and made afterwards: each gives a `Pending` to wait for."""
+        return Changes(self._commit_later, self._load_properties)
+
+    def stream(
+        self,
+        files: Sequence[File],
+        *,
+        branch: str = MAIN,
+        summary: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> Pending:
+        """Have data files added within the table's linger, together with those of others; durable when this returns."""
+        said = {"branch": branch if branch != MAIN else None, "summary": summary}
+        body = {"files": list(files), **{name: value for name, value in said.items() if value}}
+        return self._post_later(f"{self._path()}/append", body, key, {})
+
+    def _commit_later(self, update: Wire, key: str | None) -> Pending:
+        return self._post_later(self._path(), {"requirements": [], "updates": [update]}, key, async_headers())
+
+    def _post_later(
+        self, path: str, body: Mapping[str, Any], key: str | None, headers: Mapping[str, str]
+    ) -> Pending:
+        key = key or new_key()
+        self._resender.settle(Ask("POST", path, msgspec.json.encode(body), key, headers))
+        return Pending(key, self._resender, self._now_s)
 
     def _commit_one(self, update: Wire, key: str | None) -> Committed:
         """One change. A refusal that a newer head cures is asked for again, if the change has no base of its own.

@@ -25,6 +25,7 @@ from headgate.core.table import (
     TableMetadata,
     append_history,
     append_snapshot,
+    find_history_ids,
     find_last_entry,
 )
 from headgate.core.updates import (
@@ -397,17 +398,17 @@ def _settle_history(draft: Draft) -> EncodedLog:
     superseded = draft.made_current - {draft.envelope.current_snapshot_id}
     if not superseded and not draft.removed_snapshots:
         return draft.history
-    present = {item.key for item in draft.snapshots}
-    kept: set[int] = set()
-    whole = TableMetadata(draft.envelope, draft.snapshots, draft.history)
-    for item, entry in zip(draft.history, whole.iter_history(), strict=True):
-        if entry.snapshot_id in superseded:
-            continue
-        if draft.removed_snapshots and entry.snapshot_id not in present:
-            kept.clear()
-        else:
-            kept.add(item.key)
-    return draft.history.without({item.key for item in draft.history} - kept)
+    items = list(draft.history)
+    ids = find_history_ids(draft.history)
+    gap = -1
+    if draft.removed_snapshots:
+        present = draft.snapshots.keys()
+        behind = range(len(ids) - 1, -1, -1)
+        gap = next((i for i in behind if ids[i] not in present and ids[i] not in superseded), -1)
+    gone = {item.key for item in items[: gap + 1]}
+    if superseded:
+        gone |= {item.key for item, id_ in zip(items, ids, strict=True) if id_ in superseded}
+    return draft.history.without(gone)
 
 
 def _metadata_log(draft: Draft, previous: MetadataLogEntry | None) -> tuple[MetadataLogEntry, ...]:

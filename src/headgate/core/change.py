@@ -224,9 +224,15 @@ class ProduceSnapshot(_ChangeFields, tag_field="action", tag="produce-snapshot",
 ChangeUpdate = Append | Overwrite | Delete | Replace | ProduceSnapshot
 
 
+_ACTIONS: dict[object, Action] = {
+    Append: Action.APPEND,
+    Overwrite: Action.OVERWRITE,
+    Delete: Action.DELETE,
+    Replace: Action.REPLACE,
+    **{str(action): action for action in Action},
+}
+
+
 def action_of(update: ChangeUpdate) -> Action | None:
     """What the update does; None when an alias names no action."""
-    text = (
-        update.snapshot_action if isinstance(update, ProduceSnapshot) else str(update.__struct_config__.tag)
-    )
-    return Action(text) if text in tuple(Action) else None
+    return _ACTIONS.get(update.snapshot_action if isinstance(update, ProduceSnapshot) else type(update))

@@ -24,7 +24,7 @@ from headgate.core.change import (
 )
 from headgate.core.delete_index import DeleteIndex
 from headgate.core.intake import LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE, Change, Check
-from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent
+from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestFile
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import ReadEffect, ReadReply, Theirs, WindowFiles, is_ancestor
@@ -81,31 +81,42 @@ def mode_of(validation: RequiredDataFiles) -> str:
 
 def _no_added_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
     theirs = yield from at.files.read(
-        operations=_ADDED_DATA, content=ManifestContent.DATA, status=EntryStatus.ADDED
+        operations=_ADDED_DATA,
+        content=ManifestContent.DATA,
+        status=EntryStatus.ADDED,
+        may_hold=check.may_hold,
     )
     return _found(check, "added-data-files", "data was added in what this change read", theirs)
 
 
 def _no_removed_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
     theirs = yield from at.files.read(
-        operations=_REMOVED, content=ManifestContent.DATA, status=EntryStatus.DELETED
+        operations=_REMOVED,
+        content=ManifestContent.DATA,
+        status=EntryStatus.DELETED,
+        may_hold=check.may_hold,
     )
     return _found(check, "removed-data-files", "data was removed in what this change read", theirs)
 
 
-def _added_deletes(at: Judgement) -> Generator[ReadEffect, ReadReply, tuple[Theirs, ...]]:
+def _added_deletes(
+    at: Judgement, may_hold: Callable[[ManifestFile], bool] | None = None
+) -> Generator[ReadEffect, ReadReply, tuple[Theirs, ...]]:
     """Delete files of the window that apply to what stood at the base. There are none before v2."""
     if at.table.envelope.format_version < 2:
         return ()
     theirs = yield from at.files.read(
-        operations=_ADDED_DELETES, content=ManifestContent.DELETES, status=EntryStatus.ADDED
+        operations=_ADDED_DELETES,
+        content=ManifestContent.DELETES,
+        status=EntryStatus.ADDED,
+        may_hold=may_hold,
     )
     floor = at.files.window.base_sequence_number
     return tuple(their for their in theirs if their.data_sequence_number > floor)
 
 
 def _no_added_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
-    theirs = yield from _added_deletes(at)
+    theirs = yield from _added_deletes(at, check.may_hold)
     # An equality delete of a spec that divides nothing concerns the partitions of every other spec too.
     everywhere = frozenset(
         their.file.file_path

@@ -94,10 +94,17 @@ class EncodedLog:
     def without(self, keys: Collection[int]) -> EncodedLog:
         """A log without the items of these keys; `self` when none of them is there."""
         gone = frozenset(keys)
-        kept = tuple(item for item in self if item.key not in gone)
-        if len(kept) == self._length:
+        blocks: list[_Block] = []
+        for block in self._blocks:
+            if gone.isdisjoint(block.index):
+                blocks.append(block)
+            elif kept := tuple(item for item in block.items if item.key not in gone):
+                blocks.append(_seal(kept))
+        tail = tuple(item for item in self._tail if item.key not in gone)
+        length = sum(len(block.items) for block in blocks) + len(tail)
+        if length == self._length:
             return self
-        return EncodedLog.of(kept, next_position=self.next_position)
+        return EncodedLog(tuple(blocks), tail, self.next_position, length)
 
     def find(self, key: int) -> LogItem | None:
         """The newest item of this key."""
@@ -126,6 +133,10 @@ class EncodedLog:
             yield from block.items
         yield from self._tail
 
+    def keys(self) -> set[int]:
+        """The keys of all items."""
+        return {item.key for item in self._tail}.union(*(block.index for block in self._blocks))
+
     def parts(self) -> list[bytes]:
         """Byte strings that, joined by commas, are the items of a JSON array."""
         parts = [block.joined for block in self._blocks]
@@ -145,5 +156,14 @@ class EncodedLog:
             added[:0] = [item for item in block.items if item.position >= base.next_position]
         if self._length == len(base) + len(added):
             return LogDelta((), tuple(added))
-        kept = {item.position for item in self}
-        return LogDelta(tuple(item.position for item in base if item.position not in kept), tuple(added))
+        # Blocks that both have are the same objects; what was removed is in the others.
+        shared = {id(block) for block in self._blocks} & {id(block) for block in base._blocks}
+        kept = {item.position for item in self._outside(shared)}
+        gone = (item.position for item in base._outside(shared))
+        return LogDelta(tuple(position for position in gone if position not in kept), tuple(added))
+
+    def _outside(self, shared: set[int]) -> Iterator[LogItem]:
+        for block in self._blocks:
+            if id(block) not in shared:
+                yield from block.items
+        yield from self._tail

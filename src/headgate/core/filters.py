@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import ValidationError as PydanticValidationError
@@ -36,6 +37,7 @@ from pyiceberg.expressions.visitors import (
     bind,
     expression_evaluator,
     inclusive_projection,
+    manifest_evaluator,
     rewrite_not,
 )
 from pyiceberg.schema import Schema as IcebergSchema
@@ -43,7 +45,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType
 
 from headgate.core.iceberg import partition_schema, to_schema, to_spec
-from headgate.core.manifest import ContentFile, Metrics
+from headgate.core.manifest import ContentFile, FieldSummary, ManifestFile, Metrics
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
 from headgate.errors import BadInput
@@ -183,10 +185,40 @@ class RowFilter:
         self._metrics = _InclusiveMetricsEvaluator(to_schema(schema), expression)
         self._partitions: dict[int, Callable[[Record], bool]] = {}
         self._residuals: dict[int, _Residuals] = {}
+        self._manifests: dict[int, Callable[[Any], bool]] = {}
+        self._summaries: dict[object, bool] = {}
         # Deciding is cheap and preparing is not; files of one partition share what was prepared.
         self._prepared: dict[
             tuple[object, ...], tuple[_InclusiveMetricsEvaluator, _StrictMetricsEvaluator]
         ] = {}
+
+    def may_hold(self, manifest: ManifestFile) -> bool:
+        """Whether the partition summaries of a manifest leave room for a file that matches."""
+        if manifest.partitions is None or (spec := self._specs.get(manifest.partition_spec_id)) is None:
+            return True
+        key = (manifest.partition_spec_id, manifest.partitions)
+        found = self._summaries.get(key)
+        if found is None:
+            found = self._summaries_may_match(spec, manifest.partitions)
+            if len(self._summaries) >= _PREPARED_MAX:
+                self._summaries.clear()
+            self._summaries[key] = found
+        return found
+
+    def _summaries_may_match(self, spec: PartitionSpec, summaries: tuple[FieldSummary, ...]) -> bool:
+        columns = partition_schema(spec, self._schema).fields
+        for column, summary in zip(columns, summaries, strict=False):
+            may_be_nan = isinstance(column.field_type, FloatType | DoubleType)
+            if may_be_nan and summary.contains_nan is not False:
+                return True  # engines do not agree on how NaN compares
+        evaluate = self._manifests.get(spec.spec_id)
+        if evaluate is None:
+            schema = to_schema(self._schema)
+            projected = inclusive_projection(schema, to_spec(spec))(self.expression)
+            evaluate = manifest_evaluator(to_spec(spec), schema, projected)
+            self._manifests[spec.spec_id] = evaluate
+        seen: Any = SimpleNamespace(partitions=list(summaries))  # all that PyIceberg looks at
+        return bool(evaluate(seen))
 
     def may_match(self, file: ContentFile) -> bool:
         """Whether some row of the file may be in scope: the test of every conflict rule."""

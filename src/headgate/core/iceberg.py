@@ -15,6 +15,7 @@ import msgspec
 from pyiceberg.partitioning import PartitionSpec as IcebergSpec
 from pyiceberg.schema import Schema as IcebergSchema
 
+from headgate.core.identity_cache import IdentityCache
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema, parse_primitive, walk_fields
 
@@ -54,6 +55,13 @@ def schema_for_spec(spec: PartitionSpec, schemas: Sequence[Schema], *, current: 
 
     Then it is the newest that has all the sources; or most of them, when older schemas were removed too.
     """
+    return _FOR_SPEC.get((spec, schemas, current), lambda: _schema_for_spec(spec, schemas, current))
+
+
+_FOR_SPEC: IdentityCache[Schema] = IdentityCache()
+
+
+def _schema_for_spec(spec: PartitionSpec, schemas: Sequence[Schema], current: Schema) -> Schema:
     sources = {id_ for field in spec.fields if field.transform != "void" for id_ in field.sources()}
 
     def count(schema: Schema) -> int:

@@ -28,11 +28,11 @@ from headgate.core.change import (
 )
 from headgate.core.filters import RowFilter, parse_filter
 from headgate.core.locations import PATH_PROPERTIES, LocationPolicy, find_spellings
-from headgate.core.manifest import ContentFile, FileContent, PartitionValue
+from headgate.core.manifest import ContentFile, FileContent, ManifestFile, PartitionValue
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.table import TableMetadata
 from headgate.core.value import LONG_MAX
-from headgate.core.wire_files import WireFiles
+from headgate.core.wire_files import WireFiles, wire_files_of
 from headgate.errors import BadInput, LocationRefused
 
 FILES_MAX = 100_000
@@ -40,7 +40,7 @@ NOT_REMOVED_SINCE_BASE = "not-removed-since-base"
 LIVE_AT_HEAD = "live-at-head"
 _MODES = (LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE)
 # Names in a summary that are ours to count; what else a client writes there is its own.
-_COUNTED = re.compile(
+COUNTED = re.compile(
     "changed-partition-count"
     "|(added|deleted|removed|total)-(records|files-size|data-files|delete-files|dvs"
     "|(position|equality)-deletes|(position|equality)-delete-files)"
@@ -64,6 +64,10 @@ class Check:
             return partition_of(file) in self.partitions
         return self.filter is None or self.filter.may_match(file)
 
+    def may_hold(self, manifest: ManifestFile) -> bool:
+        """Whether a manifest may list something that this validation cares about."""
+        return self.filter is None or self.filter.may_hold(manifest)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -85,6 +89,7 @@ class Change:
     summary: Mapping[str, str]
     checks: tuple[Check, ...]
     field: str = ""  # where it stands in its request
+    rewrites_manifests: bool = False
 
 
 def partition_of(file: ContentFile) -> Partition:
@@ -111,7 +116,7 @@ def take_in(
         )
     _check_size(update, field)
     prefix = f"{field}." if field else ""
-    files = WireFiles(table)
+    files = wire_files_of(table)
     scopes = _Scopes(table, files)
     row_filter = None
     if update.delete_row_filter is not None:
@@ -136,14 +141,20 @@ def take_in(
             for i, validation in enumerate(update.commit_validations)
         ),
         field=field,
+        rewrites_manifests=update.rewrite_manifests,
     )
     if policy is not None:
         _check_places(change, table, policy, field)
     _check_shape(change, update, prefix)
+    check_files(change, table, field=field)
+    return change
+
+
+def check_files(change: Change, table: TableMetadata, *, field: str) -> None:
+    """What the files of a change must be, whoever made it: countable, of the table's version, there once."""
     _check_numbers(change, table, field)
     _check_versions(change, table.envelope.format_version, field)
     _check_unique(change, field)
-    return change
 
 
 def _check_size(update: ChangeUpdate, field: str) -> None:
@@ -207,7 +218,7 @@ def _check_shape(change: Change, update: ChangeUpdate, prefix: str) -> None:
     if "operation" in change.summary:
         refuse("summary", "the summary's operation is the action; leave it out")
     for name in change.summary:
-        if _COUNTED.fullmatch(name) is not None:
+        if COUNTED.fullmatch(name) is not None:
             refuse("summary", f"{name[:40]} is counted by the service; leave it out")
 
 

@@ -11,33 +11,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
-
-from pyiceberg.expressions.visitors import inclusive_projection, manifest_evaluator
 
 from headgate.core.conflicts import Finding
-from headgate.core.filters import RowFilter
-from headgate.core.iceberg import to_schema, to_spec
 from headgate.core.intake import Change, Identity, partition_of
 from headgate.core.manifest import ContentFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
+from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import TableMetadata
 from headgate.core.window import ReadEffect, ReadReply, read_entries
-from headgate.errors import BadInput
+from headgate.errors import BadInput, InvariantBroken
 
 _DATA, _DELETES = ManifestContent.DATA, ManifestContent.DELETES
 
 
 @dataclass(frozen=True, slots=True)
 class FindLive:
-    """Which of these paths are live in these manifests? Answered by a tuple of (manifest, entry)."""
+    """Which of these paths are live in these manifests, of one content or of both? Answered by `FoundLive`."""
 
-    manifests: tuple[ManifestFile, ...]
+    manifests: ManifestList
     paths: frozenset[str]
+    content: ManifestContent | None = None
 
 
-FoundLive = tuple[tuple[ManifestFile, ManifestEntry], ...]
+@dataclass(frozen=True, slots=True)
+class FoundLive:
+    """The live entries that were asked for, each with its manifest."""
+
+    of: tuple[tuple[ManifestFile, ManifestEntry], ...] = ()
+
+
 LiveEffect = ReadEffect | FindLive
 LiveReply = ReadReply | FoundLive
 
@@ -71,38 +73,35 @@ class LiveChange:
     deletes: Removal
 
 
-def has_live_files(manifest: ManifestFile) -> bool:
-    """Whether a manifest may hold live files; counts may be unknown in v1."""
-    counts = (manifest.added_files_count, manifest.existing_files_count)
-    return None in counts or any(counts)
-
-
 def find_live(
-    manifests: Iterable[ManifestFile], paths: Iterable[str]
-) -> Generator[LiveEffect, LiveReply, FoundLive]:
+    manifests: ManifestList, paths: Iterable[str], content: ManifestContent | None = None
+) -> Generator[LiveEffect, LiveReply, tuple[tuple[ManifestFile, ManifestEntry], ...]]:
     """Live entries of these paths."""
     wanted = frozenset(paths)
-    candidates = tuple(manifest for manifest in manifests if has_live_files(manifest))
-    if not wanted or not candidates:
+    if not wanted or manifests.length == len(manifests.dead):
         return ()
-    reply = yield FindLive(candidates, wanted)
-    return tuple(item for item in reply if isinstance(item, tuple))
+    reply = yield FindLive(manifests, wanted, content)
+    if not isinstance(reply, FoundLive):
+        raise InvariantBroken("invariant broken: live files were not answered")
+    return reply.of
 
 
 def find_removals(
-    change: Change, table: TableMetadata, manifests: tuple[ManifestFile, ...]
+    change: Change, table: TableMetadata, manifests: ManifestList
 ) -> Generator[LiveEffect, LiveReply, LiveChange | Finding]:
     """What the change removes from these manifests, or why it may not."""
-    data_manifests = tuple(m for m in manifests if m.content is _DATA)
-    delete_manifests = tuple(m for m in manifests if m.content is _DELETES)
     data, deletes = Removal(), Removal()
-    for manifest, entry in (yield from find_live(data_manifests, change.removed_data)):
+    scans = change.row_filter is not None or bool(change.drop_partitions)
+    if not scans and not change.removed_data and not change.removed_deletes:
+        return LiveChange(data, deletes)  # an append does not look at every manifest
+    for manifest, entry in (yield from find_live(manifests, change.removed_data, _DATA)):
         data.add(manifest, entry)
-    for manifest in data_manifests:
-        finding = yield from _scan(change, table, manifest, data)
-        if finding is not None:
-            return finding
-    yield from _remove_deletes(change, table, data, data_manifests, delete_manifests, deletes)
+    if scans:
+        for manifest in manifests.only(_DATA):
+            finding = yield from _scan(change, table, manifest, data)
+            if finding is not None:
+                return finding
+    yield from _remove_deletes(change, table, data, manifests, deletes)
     return LiveChange(data, deletes)
 
 
@@ -115,7 +114,7 @@ def _scan(
 ) -> Generator[LiveEffect, LiveReply, Finding | None]:
     """Removals by row filter and by partition in one manifest; `data_specs` are those that live data has."""
     row_filter = change.row_filter
-    by_filter = row_filter is not None and may_hold_matches(manifest, row_filter, table)
+    by_filter = row_filter is not None and row_filter.may_hold(manifest)
     by_partition = any(spec_id == manifest.partition_spec_id for spec_id, _ in change.drop_partitions)
     if not has_live_files(manifest) or not (by_filter or by_partition):
         return None
@@ -150,13 +149,15 @@ def _remove_deletes(
     change: Change,
     table: TableMetadata,
     data: Removal,
-    data_manifests: tuple[ManifestFile, ...],
-    delete_manifests: tuple[ManifestFile, ...],
+    manifests: ManifestList,
     into: Removal,
 ) -> Generator[LiveEffect, LiveReply, None]:
-    wanted = change.removed_deletes
+    if not manifests.deletes:
+        return
+    wanted, delete_manifests = change.removed_deletes, manifests.deletes
+    data_manifests = tuple(manifests.only(_DATA))
     vectors: Counter[str] = Counter()
-    for manifest, entry in (yield from find_live(delete_manifests, (path for path, _ in wanted))):
+    for manifest, entry in (yield from find_live(manifests, (path for path, _ in wanted), _DELETES)):
         if not is_wanted(entry.file, wanted):
             continue
         into.add(manifest, entry)
@@ -206,16 +207,3 @@ def _oldest_data(
             if entry.is_live and entry.file.file_path not in gone:
                 oldest = min(oldest, entry.data_sequence_number)
     return oldest
-
-
-def may_hold_matches(manifest: ManifestFile, row_filter: RowFilter, table: TableMetadata) -> bool:
-    """Whether the partition summaries of a manifest leave room for a file that matches."""
-    if manifest.partitions is None:
-        return True
-    spec = table.find_spec(manifest.partition_spec_id)
-    # PyIceberg looks at these attributes of a manifest only.
-    seen: Any = SimpleNamespace(partitions=list(manifest.partitions))
-    schema = to_schema(table.schema())
-    projected = inclusive_projection(schema, to_spec(spec))(row_filter.expression)
-    evaluate = manifest_evaluator(to_spec(spec), schema, projected)
-    return bool(evaluate(seen))

@@ -20,6 +20,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NoReturn
 from urllib.parse import unquote
 
@@ -66,7 +67,16 @@ _SHOWN_CHARS_MAX = 300
 
 def canonical(location: str, *, field: str) -> str:
     """The one form of a place that a client chose; LocationRefused that names the field otherwise."""
-    return _canonical(location, field, _find_strict_escape_fault)
+    try:
+        return _known(location)
+    except LocationRefused:
+        return _canonical(location, field, _find_strict_escape_fault)
+
+
+@lru_cache(maxsize=1024)
+def _known(location: str) -> str:
+    """Tables' locations are asked for with every commit; an error is not remembered."""
+    return _canonical(location, "", _find_strict_escape_fault)
 
 
 def canonical_file(location: str, *, field: str) -> str:

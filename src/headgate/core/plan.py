@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from headgate.core.build import Build, PlanEffect, Planning, PlanReply
 from headgate.core.change import (
     Action,
     AddedFilesMatchRowFilter,
@@ -22,12 +23,9 @@ from headgate.core.change import (
 from headgate.core.conflicts import Finding, Judgement, find_conflict, mode_of
 from headgate.core.intake import LIVE_AT_HEAD, Change
 from headgate.core.live import (
-    FindLive,
-    FoundLive,
     LiveChange,
     find_live,
     find_removals,
-    has_live_files,
     is_wanted,
 )
 from headgate.core.locations import find_spellings
@@ -35,15 +33,10 @@ from headgate.core.manifest import (
     ContentFile,
     EntryStatus,
     ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-    NewEntry,
 )
-from headgate.core.summary import count_changes, summarise
+from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.table import MAIN, Snapshot, TableMetadata
 from headgate.core.window import (
-    ReadEffect,
-    ReadReply,
     WindowFiles,
     find_window,
     read_entries,
@@ -55,48 +48,10 @@ _REMOVE = frozenset(("overwrite", "replace", "delete"))  # operations that remov
 _MISSED = frozenset(("missing-required-removes", "vector-without-data-file"))
 
 
-@dataclass(frozen=True, slots=True)
-class WriteManifest:
-    """Encode and write one manifest. Answered by its `ManifestFile`."""
-
-    entries: tuple[NewEntry, ...]
-    spec_id: int
-    content: ManifestContent
-    snapshot_id: int
-    sequence_number: int
-    table: TableMetadata
-
-
-@dataclass(frozen=True, slots=True)
-class WriteManifestList:
-    """Encode and write the manifest list. Answered by its location."""
-
-    manifests: tuple[ManifestFile, ...]
-    snapshot_id: int
-    parent_snapshot_id: int | None
-    sequence_number: int
-    first_row_id: int | None
-    table: TableMetadata
-
-
-PlanEffect = ReadEffect | FindLive | WriteManifest | WriteManifestList
-PlanReply = ReadReply | FoundLive | ManifestFile | str
-Planning = Generator[PlanEffect, PlanReply, "Plan | Finding"]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A snapshot that is ready to be added, and the files that were written for it."""
-
-    snapshot: Snapshot
-    branch: str | None  # None: staged only
-    written: tuple[str, ...]
-
-
 def plan_change(change: Change, table: TableMetadata, *, seed: str, now_ms: int) -> Planning:
     """Judge a change; a finding refuses it, a plan holds its snapshot."""
     head = find_head(change, table)
-    manifests = () if head is None else (yield from read_manifests(head))
+    manifests = ManifestList() if head is None else (yield from read_manifests(head))
     finding = yield from _judge_window(change, table, head, manifests)
     if finding is not None:
         return finding
@@ -108,14 +63,14 @@ def plan_change(change: Change, table: TableMetadata, *, seed: str, now_ms: int)
         return (yield from _name_theirs(finding, change, table, head))
     snapshot_id = choose_snapshot_id(seed, table)
     sequence = 0 if table.envelope.format_version == 1 else table.envelope.last_sequence_number + 1
-    build = _Build(change, table, head, snapshot_id, sequence)
+    build = Build(change, table, head, snapshot_id, sequence)
     return (yield from build.run(manifests, removals, now_ms=now_ms))
 
 
 def judge_only(change: Change, table: TableMetadata) -> Generator[PlanEffect, PlanReply, Finding | None]:
     """A read set: validations without a change."""
     head = find_head(change, table)
-    manifests = () if head is None else (yield from read_manifests(head))
+    manifests = ManifestList() if head is None else (yield from read_manifests(head))
     finding = yield from _judge_window(change, table, head, manifests)
     if finding is None:
         finding = yield from _judge_required(change, manifests, frozenset(), frozenset())
@@ -153,7 +108,7 @@ def choose_snapshot_id(seed: str, table: TableMetadata) -> int:
 
 
 def _judge_window(
-    change: Change, table: TableMetadata, head: Snapshot | None, manifests: tuple[ManifestFile, ...]
+    change: Change, table: TableMetadata, head: Snapshot | None, manifests: ManifestList
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     if (finding := _find_outside_filter(change)) is not None:
         return finding
@@ -176,14 +131,14 @@ def _find_outside_filter(change: Change) -> Finding | None:
 
 
 def _known_data(
-    change: Change, manifests: tuple[ManifestFile, ...], files: WindowFiles
+    change: Change, manifests: ManifestList, files: WindowFiles
 ) -> Generator[PlanEffect, PlanReply, dict[str, ContentFile]]:
     """Data files that validations ask about: live at the head, or removed in the window."""
     wanted: set[str] = set()
     for check in change.checks:
         if isinstance(check.validation, NoNewDeletesForDataFiles):
             wanted.update(check.validation.file_paths)
-    found = yield from find_live((m for m in manifests if m.content is ManifestContent.DATA), wanted)
+    found = yield from find_live(manifests, wanted, ManifestContent.DATA)
     known = {entry.file.file_path: entry.file for _, entry in found}
     if wanted - known.keys() and files.window.complete:
         removed = yield from files.read(
@@ -196,7 +151,7 @@ def _known_data(
 
 
 def _judge_live(
-    change: Change, manifests: tuple[ManifestFile, ...], removals: LiveChange
+    change: Change, manifests: ManifestList, removals: LiveChange
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     """What must hold at the head itself."""
     gone = {file.file_path for file in removals.data.files()}
@@ -247,7 +202,7 @@ def _name_theirs(
 
 
 def _judge_required(
-    change: Change, manifests: tuple[ManifestFile, ...], gone: frozenset[str], gone_deletes: frozenset[str]
+    change: Change, manifests: ManifestList, gone: frozenset[str], gone_deletes: frozenset[str]
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     """Files that must be live at the head; what the change itself removes was."""
     for check in change.checks:
@@ -258,7 +213,7 @@ def _judge_required(
                 wanted, content, had = frozenset(validation.file_paths), ManifestContent.DELETES, gone_deletes
             case _:
                 continue
-        found = yield from find_live((m for m in manifests if m.content is content), wanted - had)
+        found = yield from find_live(manifests, wanted - had, content)
         missing = wanted - had - {entry.file.file_path for _, entry in found}
         if missing:
             text = f"required files are not live at the head: {', '.join(sorted(missing))}"
@@ -267,7 +222,7 @@ def _judge_required(
 
 
 def _find_live_twice(
-    change: Change, manifests: tuple[ManifestFile, ...], gone: set[str], gone_deletes: set[str]
+    change: Change, manifests: ManifestList, gone: set[str], gone_deletes: set[str]
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     """A path may be live once, and a data file may have one deletion vector."""
     added = (file for file in (*change.added_data, *change.added_deletes) if not file.is_dv)
@@ -279,8 +234,8 @@ def _find_live_twice(
     vectors = {file.identity for file in change.added_deletes if file.is_dv}
     targets = {file.referenced_data_file for file in change.added_deletes if file.is_dv}
     if targets:
-        for manifest in manifests:
-            if manifest.content is not ManifestContent.DELETES or not has_live_files(manifest):
+        for manifest in manifests.deletes:
+            if not has_live_files(manifest):
                 continue
             for entry in (yield from read_entries(manifest)):
                 file = entry.file
@@ -296,11 +251,11 @@ def _find_live_twice(
 
 
 def _find_dangling(
-    change: Change, manifests: tuple[ManifestFile, ...], gone: set[str]
+    change: Change, manifests: ManifestList, gone: set[str]
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     """A deletion vector goes when its data file goes, so it cannot come without it either."""
     targets = {file.referenced_data_file or "" for file in change.added_deletes if file.is_dv}
-    found = yield from find_live((m for m in manifests if m.content is ManifestContent.DATA), targets)
+    found = yield from find_live(manifests, targets, ManifestContent.DATA)
     live = {entry.file.file_path for _, entry in found} - gone | {
         file.file_path for file in change.added_data
     }
@@ -312,113 +267,3 @@ def _find_dangling(
 
 def _goes(file: ContentFile, change: Change, gone: set[str]) -> bool:
     return is_wanted(file, change.removed_deletes) or file.referenced_data_file in gone
-
-
-class _Build:
-    """Writes the manifests of one snapshot, by effects."""
-
-    def __init__(
-        self, change: Change, table: TableMetadata, head: Snapshot | None, snapshot_id: int, sequence: int
-    ) -> None:
-        self._change, self._table, self._head = change, table, head
-        self._snapshot_id, self._sequence = snapshot_id, sequence
-        self._written: list[str] = []
-
-    def run(self, manifests: tuple[ManifestFile, ...], removals: LiveChange, *, now_ms: int) -> Planning:
-        change, envelope = self._change, self._table.envelope
-        new: list[ManifestFile] = []
-        numbered = envelope.format_version > 1  # v1 has no sequence numbers to keep
-        for content, files, wanted in (
-            (ManifestContent.DATA, change.added_data, change.data_sequence_number),
-            (ManifestContent.DELETES, change.added_deletes, change.delete_sequence_number),
-        ):
-            sequence = wanted if numbered else None
-            for spec_id in sorted({file.spec_id for file in files}):
-                entries = tuple(
-                    NewEntry(EntryStatus.ADDED, file, self._snapshot_id, sequence, None)
-                    for file in files
-                    if file.spec_id == spec_id
-                )
-                new.append((yield from self._write(entries, spec_id, content)))
-        kept: list[ManifestFile] = []
-        for manifest in manifests:
-            removal = removals.data if manifest.content is ManifestContent.DATA else removals.deletes
-            if manifest.manifest_path in removal.entries:
-                kept.append((yield from self._rewrite(manifest, removal.entries[manifest.manifest_path])))
-            elif has_live_files(manifest):
-                kept.append(manifest)
-        listed, next_row_id = self._with_row_ids((*new, *kept))
-        first_row_id = envelope.next_row_id if envelope.format_version >= 3 else None
-        parent = None if self._head is None else self._head.snapshot_id
-        location = yield WriteManifestList(
-            listed, self._snapshot_id, parent, self._sequence, first_row_id, self._table
-        )
-        if not isinstance(location, str):
-            raise InvariantBroken("invariant broken: a manifest list has no location")
-        self._written.append(location)
-        counts = count_changes(
-            (*change.added_data, *change.added_deletes), (*removals.data.files(), *removals.deletes.files())
-        )
-        snapshot = Snapshot(
-            snapshot_id=self._snapshot_id,
-            parent_snapshot_id=parent,
-            sequence_number=self._sequence,
-            timestamp_ms=self._timestamp(now_ms),
-            manifest_list=location,
-            summary=summarise(
-                change.action, counts, change.summary, None if self._head is None else self._head.summary
-            ),
-            schema_id=envelope.current_schema_id,
-            first_row_id=first_row_id,
-            added_rows=None if first_row_id is None else next_row_id - first_row_id,
-        )
-        return Plan(snapshot, None if change.stage_only else change.branch, tuple(self._written))
-
-    def _timestamp(self, now_ms: int) -> int:
-        """Time never goes backwards along a branch, whatever the clocks of writers and replicas say."""
-        after_head = 0 if self._head is None else self._head.timestamp_ms + 1
-        return max(now_ms, after_head, self._table.envelope.last_updated_ms)
-
-    def _write(
-        self, entries: tuple[NewEntry, ...], spec_id: int, content: ManifestContent
-    ) -> Generator[PlanEffect, PlanReply, ManifestFile]:
-        reply = yield WriteManifest(entries, spec_id, content, self._snapshot_id, self._sequence, self._table)
-        if not isinstance(reply, ManifestFile):
-            raise InvariantBroken("invariant broken: a written manifest was not answered")
-        self._written.append(reply.manifest_path)
-        return reply
-
-    def _rewrite(
-        self, manifest: ManifestFile, removed: list[ManifestEntry]
-    ) -> Generator[PlanEffect, PlanReply, ManifestFile]:
-        """The same manifest with some entries marked as deleted; entries that were deleted before are left out."""
-        gone = {(entry.file.identity, entry.data_sequence_number) for entry in removed}
-        entries = []
-        for entry in (yield from read_entries(manifest)):
-            if not entry.is_live:
-                continue
-            is_gone = (entry.file.identity, entry.data_sequence_number) in gone
-            entries.append(
-                NewEntry(
-                    EntryStatus.DELETED if is_gone else EntryStatus.EXISTING,
-                    entry.file,
-                    self._snapshot_id if is_gone else entry.snapshot_id,
-                    entry.data_sequence_number,
-                    entry.file_sequence_number,
-                )
-            )
-        return (yield from self._write(tuple(entries), manifest.partition_spec_id, manifest.content))
-
-    def _with_row_ids(self, manifests: tuple[ManifestFile, ...]) -> tuple[tuple[ManifestFile, ...], int]:
-        """Row ids for data manifests that have none yet (spec v3, "First Row ID Assignment")."""
-        envelope = self._table.envelope
-        next_row_id = envelope.next_row_id or 0
-        if envelope.format_version < 3:
-            return manifests, next_row_id
-        listed = []
-        for manifest in manifests:
-            if manifest.content is ManifestContent.DATA and manifest.first_row_id is None:
-                rows = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
-                manifest, next_row_id = replace(manifest, first_row_id=next_row_id), next_row_id + rows
-            listed.append(manifest)
-        return tuple(listed), next_row_id

@@ -1,22 +1,24 @@
 """The window: the commits after the base up to the head, and what each of them added and removed.
 
-Read by effects (`ReadManifestList`, `ReadManifest`), only as far as a validation asks. Whoever drives may cache:
+Read by effects, only as far as a validation asks: which manifests each commit brought (`ReadOwn`, for the whole
+window at once), then the entries of those that may hold what the validation is about. Whoever drives may cache:
 manifests never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from headgate.core.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from headgate.core.manifest_list import ManifestList
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.errors import InvariantBroken, Unsupported
 
 
 @dataclass(frozen=True, slots=True)
 class ReadManifestList:
-    """Answered by a tuple of `ManifestFile`."""
+    """Answered by a `ManifestList`."""
 
     location: str
 
@@ -28,8 +30,22 @@ class ReadManifest:
     manifest: ManifestFile
 
 
-ReadEffect = ReadManifestList | ReadManifest
-ReadReply = tuple[ManifestFile, ...] | tuple[ManifestEntry, ...]
+@dataclass(frozen=True, slots=True)
+class ReadOwn:
+    """The manifests that each snapshot itself added. Answered by `OwnManifests`: one tuple for each, in order."""
+
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnManifests:
+    """What snapshots added, in the order asked."""
+
+    of: tuple[tuple[ManifestFile, ...], ...]
+
+
+ReadEffect = ReadManifestList | ReadManifest | ReadOwn
+ReadReply = ManifestList | OwnManifests | tuple[ManifestEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +97,34 @@ def is_ancestor(table: TableMetadata, head: Snapshot | None, snapshot_id: int) -
     return not window.snapshots or window.snapshots[-1].parent_snapshot_id == snapshot_id
 
 
-def read_manifests(snapshot: Snapshot) -> Generator[ReadEffect, ReadReply, tuple[ManifestFile, ...]]:
+def read_manifests(snapshot: Snapshot) -> Generator[ReadEffect, ReadReply, ManifestList]:
     """The manifests of one snapshot."""
+    reply = yield ReadManifestList(find_list(snapshot))
+    if not isinstance(reply, ManifestList):
+        raise InvariantBroken("invariant broken: a manifest list was not answered")
+    return reply
+
+
+def find_list(snapshot: Snapshot) -> str:
+    """Where the manifest list of a snapshot is; some snapshots of v1 have none."""
     if snapshot.manifest_list is None:
         raise Unsupported(
             f"snapshot {snapshot.snapshot_id} has no manifest list; rewrite the table's manifests first"
         )
-    reply = yield ReadManifestList(snapshot.manifest_list)
-    return tuple(item for item in reply if isinstance(item, ManifestFile))
+    return snapshot.manifest_list
+
+
+def find_own(manifests: ManifestList, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
+    """The manifests of a snapshot that it added itself."""
+    return tuple(m for m in manifests if m.added_snapshot_id == snapshot.snapshot_id)
 
 
 def read_entries(manifest: ManifestFile) -> Generator[ReadEffect, ReadReply, tuple[ManifestEntry, ...]]:
     """The entries of one manifest."""
     reply = yield ReadManifest(manifest)
-    return tuple(item for item in reply if isinstance(item, ManifestEntry))
+    if not isinstance(reply, tuple):
+        raise InvariantBroken("invariant broken: the entries of a manifest were not answered")
+    return reply
 
 
 class WindowFiles:
@@ -102,32 +132,64 @@ class WindowFiles:
 
     def __init__(self, window: Window) -> None:
         self.window = window
-        self._entries: dict[tuple[int, ManifestContent], tuple[ManifestEntry, ...]] = {}
+        self._own: dict[int, tuple[ManifestFile, ...]] = {}
+        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
 
     def read(
-        self, *, operations: frozenset[str], content: ManifestContent, status: EntryStatus
+        self,
+        *,
+        operations: frozenset[str],
+        content: ManifestContent,
+        status: EntryStatus,
+        may_hold: Callable[[ManifestFile], bool] | None = None,
     ) -> Generator[ReadEffect, ReadReply, tuple[Theirs, ...]]:
-        """Files that commits of these operations added or removed, oldest commit first."""
+        """Files that commits of these operations added or removed, oldest commit first.
+
+        A manifest that cannot hold any (`may_hold`) is not opened, so files may be missing that it rules out.
+        """
         found: list[Theirs] = []
-        for snapshot in reversed(self.window.snapshots):
-            if snapshot.summary.get("operation") not in operations:
-                continue
-            entries = yield from self._of(snapshot, content)
-            found.extend(
-                Theirs(snapshot, entry.file, entry.data_sequence_number)
-                for entry in entries
-                if entry.status is status and entry.snapshot_id == snapshot.snapshot_id
-            )
+        snapshots = [s for s in reversed(self.window.snapshots) if s.summary.get("operation") in operations]
+        yield from self._read_own(snapshots)
+        for snapshot in snapshots:
+            for manifest in self._own[snapshot.snapshot_id]:
+                if manifest.content is not content or not _has(manifest, status):
+                    continue
+                if may_hold is not None and not may_hold(manifest):
+                    continue
+                entries = yield from self._read_entries(manifest)
+                found.extend(
+                    Theirs(snapshot, entry.file, entry.data_sequence_number)
+                    for entry in entries
+                    if entry.status is status and entry.snapshot_id == snapshot.snapshot_id
+                )
         return tuple(found)
 
-    def _of(
-        self, snapshot: Snapshot, content: ManifestContent
+    def _read_own(self, snapshots: list[Snapshot]) -> Generator[ReadEffect, ReadReply, None]:
+        missing = tuple(s for s in snapshots if s.snapshot_id not in self._own)
+        if not missing:
+            return
+        for snapshot in missing:
+            find_list(snapshot)  # raises
+        reply = yield ReadOwn(missing)
+        if not isinstance(reply, OwnManifests):
+            raise InvariantBroken("invariant broken: the manifests of a window were not answered")
+        for snapshot, own in zip(missing, reply.of, strict=True):
+            self._own[snapshot.snapshot_id] = own
+
+    def _read_entries(
+        self, manifest: ManifestFile
     ) -> Generator[ReadEffect, ReadReply, tuple[ManifestEntry, ...]]:
-        key = (snapshot.snapshot_id, content)
-        if key not in self._entries:
-            entries: list[ManifestEntry] = []
-            for manifest in (yield from read_manifests(snapshot)):
-                if manifest.content is content and manifest.added_snapshot_id == snapshot.snapshot_id:
-                    entries.extend((yield from read_entries(manifest)))
-            self._entries[key] = tuple(entries)
-        return self._entries[key]
+        path = manifest.manifest_path
+        if path not in self._entries:
+            self._entries[path] = yield from read_entries(manifest)
+        return self._entries[path]
+
+
+def _has(manifest: ManifestFile, status: EntryStatus) -> bool:
+    """Whether a manifest may have entries of this status; counts may be unknown in v1."""
+    counts = {
+        EntryStatus.ADDED: manifest.added_files_count,
+        EntryStatus.EXISTING: manifest.existing_files_count,
+        EntryStatus.DELETED: manifest.deleted_files_count,
+    }
+    return counts[status] != 0

@@ -10,6 +10,7 @@ from pyiceberg.types import PrimitiveType, StringType
 
 from headgate.core.change import BoundMap, CountMap, WireFile
 from headgate.core.iceberg import partition_schema, schema_for_spec
+from headgate.core.identity_cache import IdentityCache
 from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent, Metrics, PartitionValue
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import parse_primitive, walk_fields
@@ -24,6 +25,16 @@ _CONTENTS = {
     "equality-deletes": FileContent.EQUALITY_DELETES,
 }
 _FORMATS = ("PARQUET", "AVRO", "ORC", "PUFFIN")
+
+
+_SHARED: IdentityCache[WireFiles] = IdentityCache()
+
+
+def wire_files_of(table: TableMetadata) -> WireFiles:
+    """What makes values of wire values for this table: the same for all its versions of one shape."""
+    envelope = table.envelope
+    shape = (envelope.schemas, table.schema(), envelope.partition_specs, envelope.sort_orders)
+    return _SHARED.get(shape, lambda: WireFiles(table))
 
 
 class WireFiles:

@@ -6,7 +6,7 @@ is where the spelling ends. The last gate, whatever a caller forgot to check.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.core.locations import LocationPolicy
 from headgate.files.base import FileInfo, Files
@@ -22,6 +22,27 @@ class AllowedFiles:
     def write_new(self, location: str, parts: Iterable[bytes]) -> None:
         """See `Files.write_new`."""
         self._files.write_new(self._allow(location), parts)
+
+    @property
+    def is_soft(self) -> bool:
+        """See `Files.is_soft`."""
+        return self._files.is_soft
+
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        """See `Files.write_soft`."""
+        self._files.write_soft(self._allow(location), parts)
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        """See `Files.write_soft_many`."""
+        self._files.write_soft_many([(self._allow(location), parts) for location, parts in files])
+
+    def sync(self, locations: Iterable[str]) -> None:
+        """See `Files.sync`."""
+        self._files.sync([self._allow(location) for location in locations])
+
+    def restore(self, location: str, data: bytes) -> None:
+        """See `Files.restore`."""
+        self._files.restore(self._allow(location), data)
 
     def read(self, location: str, *, limit_bytes: int) -> bytes:
         """See `Files.read`."""

@@ -4,14 +4,17 @@ A create writes a hidden temporary name in the target's folder, syncs it, links 
 fails if that name stands, whoever made it) and syncs the folder. So a final name holds all its bytes or does
 not exist, at any kill or power cut. A kill can leave a temporary name, which listings show to the sweeper.
 
-Folders are opened one component at a time, each relative to its parent's descriptor and never through a
-symlink. That costs about two microseconds a component, where the syncs cost hundreds, and leaves no moment
-between a check and its use: no verdict about a path is ever cached. What is remembered is only that the
+A soft create writes the final name itself, exclusively, and syncs nothing. A kill or power cut may tear it; who uses
+it keeps the bytes elsewhere until `sync` and lets nothing refer to it before (docs/adr/0007). `restore` replaces what
+was torn by a rename. It writes anew also when the bytes that it would read are right: after a failed sync the page
+cache may hold bytes that the disk does not, and a second sync would not say so.
+
+Folders are opened anew each time, component by component (`local_paths`). What is remembered is only that the
 entries leading to a folder were synced, by the folder's inode, so that a folder which somebody removed and
 made again is synced again. (An inode number reused at the same path goes unnoticed; at stake is then the
 entry of a folder that a foreign process made and did not sync, at a power cut.)
 
-Never overwrites a file, never removes a folder, never follows a symlink below a root.
+Never overwrites a file but by `restore`, never removes a folder, never follows a symlink below a root.
 """
 
 from __future__ import annotations
@@ -20,66 +23,100 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from contextlib import suppress
 from secrets import token_hex
+from typing import TypeVar
 
-from headgate.errors import AlreadyExists, HeadgateError, LocationRefused, NotFound, StorageFailed, TooLarge
+from headgate.errors import AlreadyExists, HeadgateError, NotFound, StorageFailed, TooLarge
 from headgate.files.base import FileInfo
+from headgate.files.disk_sync import Disks
+from headgate.files.local_paths import (
+    Place,
+    naming,
+    no_folder,
+    open_or_make,
+    open_root,
+    opened,
+    refused,
+    translate,
+)
+
+T = TypeVar("T")
 
 TEMPORARY_PREFIX = ".headgate-tmp-"
 
 _SCHEME = "file://"
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block the opening
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_CHUNK_BYTES = 1 << 20
 _SYNCED_FOLDERS_MAX = 10_000
-
-# Every other error number is a StorageFailed. ENOENT means a missing file on reads only: writes make folders.
-_ERRORS: dict[int, Callable[[str], HeadgateError]] = {
-    errno.ENOENT: lambda location: NotFound(f"no such file; location={location!r}", kind="file"),
-    errno.EEXIST: lambda location: AlreadyExists(f"the file exists; location={location!r}", kind="file"),
-    errno.ELOOP: lambda location: _refused(location, "a symlink is in its path"),
-    errno.ENOTDIR: lambda location: _refused(location, "a symlink or file stands where a folder must be"),
-    errno.EISDIR: lambda location: _refused(location, "it is a folder"),
-    errno.ENAMETOOLONG: lambda location: _refused(location, "a name in it is too long"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A location taken apart: the root's real path, the folders below it, and the last name."""
-
-    location: str
-    root: str
-    folders: tuple[str, ...]
-    name: str
+_DISK_SYNC_FROM = 8  # files; below, a sync of each costs less than waiting for what others wrote to the disk
 
 
 class LocalFiles:
     """`Files` below the given root folders, which must exist. A root may itself be reached by a symlink."""
 
-    def __init__(self, root_paths: Iterable[str | os.PathLike[str]]) -> None:
+    def __init__(self, root_paths: Iterable[str | os.PathLike[str]], *, disks: Disks | None = None) -> None:
         self._roots = {os.path.abspath(root): os.path.realpath(root) for root in root_paths}
         self._synced: dict[tuple[str, ...], tuple[int, int]] = {}
         self._synced_lock = threading.Lock()
+        self._disks = disks or Disks()
 
     def write_new(self, location: str, parts: Iterable[bytes]) -> None:
         """Create the file, all or nothing, durable when this returns."""
         place = self._place(location)
-        with _naming(location, missing=_no_folder):
+        with naming(location, missing=no_folder):
             folder = self._open_folder_to_write(place)
             try:
                 _create(folder, place.name, parts)
             finally:
                 os.close(folder)
 
+    @property
+    def is_soft(self) -> bool:
+        """There is a page cache, so not waiting for the disk pays."""
+        return True
+
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        """Create the file at its final name, without a sync."""
+        self.write_soft_many(((location, tuple(parts)),))
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        """Create files at their final names, without a sync, opening each folder once. If one fails, none is left."""
+        made: list[Place] = []
+        try:
+            for places in _by_folder((self._place(location), parts) for location, parts in files):
+                self._create_soft(places, made)
+        except BaseException:
+            for place in made:
+                with suppress(
+                    HeadgateError
+                ):  # what stays is a file too many; the first error is what matters
+                    self._delete_one(place)
+            raise
+
+    def sync(self, locations: Iterable[str]) -> None:
+        """Sync files, then each of their folders once; or the whole disk, when there are many."""
+        places = [(self._place(location), None) for location in locations]
+        folders = [[place for place, _ in group] for group in _by_folder(places)]
+        for group in self._sync_disks(folders) if len(places) >= _DISK_SYNC_FROM else folders:
+            _sync_folder(group)
+
+    def restore(self, location: str, data: bytes) -> None:
+        """Write the file anew beside its name, sync it, and rename it over whatever stands there."""
+        place = self._place(location)
+        with naming(location, missing=no_folder):
+            folder = self._open_folder_to_write(place)
+            try:
+                _replace(folder, place.name, data)
+            finally:
+                os.close(folder)
+
     def read(self, location: str, *, limit_bytes: int) -> bytes:
         """The whole file, read no further than the limit."""
         place = self._place(location)
-        with _naming(location), _opened(place) as folder:
+        with naming(location), opened(place) as folder:
             descriptor = os.open(place.name, _READ_FLAGS, dir_fd=folder)
             try:
                 return _read_bounded(descriptor, location, limit_bytes)
@@ -90,7 +127,7 @@ class LocalFiles:
         """Whether a regular file is there."""
         place = self._place(location)
         try:
-            with _naming(location), _opened(place) as folder:
+            with naming(location), opened(place) as folder:
                 return stat.S_ISREG(os.stat(place.name, dir_fd=folder, follow_symlinks=False).st_mode)
         except NotFound:
             return False
@@ -104,9 +141,9 @@ class LocalFiles:
         bare = prefix.removesuffix("/")
         root = self._roots.get(bare.removeprefix(_SCHEME))
         # A name below the prefix makes the prefix itself a folder of the place, to be opened safely.
-        place = self._place(f"{bare}/-") if root is None else _Place(bare, root, (), "-")
+        place = self._place(f"{bare}/-") if root is None else Place(bare, root, (), "-")
         try:
-            with _naming(bare), _opened(place) as folder:
+            with naming(bare), opened(place) as folder:
                 yield from _walk(folder, bare)
         except NotFound:
             return
@@ -129,33 +166,61 @@ class LocalFiles:
                 return
         raise StorageFailed(f"creates are not exclusive here; location={location!r}; use another disk")
 
-    def _place(self, location: str) -> _Place:
+    def _place(self, location: str) -> Place:
         path = location.removeprefix(_SCHEME)
         if path == location:
-            raise _refused(location, "it is not a file:// location")
+            raise refused(location, "it is not a file:// location")
         for lexical, real in self._roots.items():
             if path.startswith(lexical + "/"):
                 segments = path[len(lexical) + 1 :].split("/")
                 if not {"", ".", ".."}.isdisjoint(segments) or "\0" in path:
-                    raise _refused(location, "it is not canonical")
-                return _Place(location, real, tuple(segments[:-1]), segments[-1])
-        raise _refused(location, "it is not inside a root")
+                    raise refused(location, "it is not canonical")
+                return Place(location, real, tuple(segments[:-1]), segments[-1])
+        raise refused(location, "it is not inside a root")
 
-    def _delete_one(self, place: _Place) -> int:
-        with _naming(place.location):
+    def _create_soft(
+        self, files: Sequence[tuple[Place, Sequence[bytes]]], made: MutableSequence[Place]
+    ) -> None:
+        """Create files in one folder, noting each that is there."""
+        place = files[0][0]
+        try:
+            folder = self._open_folder_to_write(place)
             try:
-                with _opened(place) as folder:
+                self._disks.hold(place.root)
+                for place, parts in files:  # the handler below names the one that failed
+                    _write_exclusively(folder, place.name, b"".join(parts))
+                    made.append(place)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise translate(error, place.location, missing=no_folder) from error
+
+    def _sync_disks(self, folders: Sequence[Sequence[Place]]) -> Sequence[Sequence[Place]]:
+        """Sync each disk that can be synced whole; returns the folders of the others."""
+        devices = [_find_device(group[0]) for group in folders]
+        first = {device: group[0].location for device, group in zip(devices, folders, strict=True)}
+        whole: set[int | None] = {None}  # a folder that is gone holds nothing to sync
+        for device in {device for device in devices if device is not None}:
+            with naming(first[device]):
+                if self._disks.sync(device):
+                    whole.add(device)
+        return [group for device, group in zip(devices, folders, strict=True) if device not in whole]
+
+    def _delete_one(self, place: Place) -> int:
+        with naming(place.location):
+            try:
+                with opened(place) as folder:
                     os.unlink(place.name, dir_fd=folder)
             except (FileNotFoundError, IsADirectoryError):  # a folder is no object
                 return 0
         return 1
 
-    def _open_folder_to_write(self, place: _Place) -> int:
+    def _open_folder_to_write(self, place: Place) -> int:
         """The target's folder, made when missing, its whole chain of entries synced at least once by us."""
-        chain = [_open_root(place)]
+        chain = [open_root(place)]
         try:
             for name in place.folders:
-                chain.append(_open_or_make(name, chain[-1]))
+                chain.append(open_or_make(name, chain[-1]))
             self._sync_chain_once((place.root, *place.folders), chain)
             return chain.pop()
         finally:
@@ -183,7 +248,7 @@ def make_root(path: str) -> None:
         missing.append(path)
         path = os.path.dirname(path)
     for folder in reversed(missing):
-        with _naming(_SCHEME + folder, missing=_no_folder):
+        with naming(_SCHEME + folder, missing=no_folder):
             with suppress(FileExistsError):
                 os.mkdir(folder)
             parent = os.open(os.path.dirname(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -209,10 +274,70 @@ def _create(folder: int, name: str, parts: Iterable[bytes]) -> None:
     os.fsync(folder)
 
 
+def _write_exclusively(folder: int, name: str, data: bytes) -> None:
+    descriptor = os.open(name, _CREATE_FLAGS, 0o666, dir_fd=folder)
+    try:
+        written = os.write(descriptor, data)
+        while written < len(data):  # a signal, or a disk that fills up: then the next write says so
+            written += os.write(descriptor, data[written:])
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _replace(folder: int, name: str, data: bytes) -> None:
+    temporary = TEMPORARY_PREFIX + token_hex(12)
+    try:
+        _write_exclusively(folder, temporary, data)
+        _sync_file(folder, temporary)
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+    os.fsync(folder)
+
+
+def _sync_folder(places: Sequence[Place]) -> None:
+    """Sync files of one folder, then the folder; what is gone is no error."""
+    for_whom = places[0]
+    with suppress(NotFound), naming(for_whom.location), opened(for_whom) as folder:
+        for place in places:
+            with suppress(FileNotFoundError):
+                _sync_file(folder, place.name)
+        os.fsync(folder)
+
+
+def _sync_file(folder: int, name: str) -> None:
+    descriptor = os.open(name, _READ_FLAGS, dir_fd=folder)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _find_device(place: Place) -> int | None:
+    """The disk that holds the place's folder, if there is one."""
+    with suppress(NotFound), naming(place.location), opened(place) as folder:
+        return os.fstat(folder).st_dev
+    return None
+
+
+def _by_folder(places: Iterable[tuple[Place, T]]) -> list[list[tuple[Place, T]]]:
+    """The places, those of one folder together, each folder at its first place."""
+    groups: dict[tuple[str, tuple[str, ...]], list[tuple[Place, T]]] = {}
+    for place, item in places:
+        groups.setdefault((place.root, place.folders), []).append((place, item))
+    return list(groups.values())
+
+
 def _read_bounded(descriptor: int, location: str, limit_bytes: int) -> bytes:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise _refused(location, "it is not a regular file")
+        raise refused(location, "it is not a regular file")
     chunks: list[bytes] = []
     left = limit_bytes + 1 if status.st_size <= limit_bytes else 0
     while left > 0 and (chunk := os.read(descriptor, min(left, _READ_CHUNK_BYTES))):
@@ -225,40 +350,6 @@ def _read_bounded(descriptor: int, location: str, limit_bytes: int) -> bytes:
             location=location,
         )
     return b"".join(chunks)
-
-
-def _open_root(place: _Place) -> int:
-    try:
-        return os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        # An unmounted disk: none of its files may be called missing.
-        raise StorageFailed(
-            f"the root folder is gone; root={place.root!r} location={place.location!r}; mount it and retry",
-            location=place.location,
-        ) from error
-
-
-def _open_or_make(name: str, parent: int) -> int:
-    try:
-        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
-        return os.open(name, _FOLDER_FLAGS, dir_fd=parent)
-
-
-@contextmanager
-def _opened(place: _Place) -> Iterator[int]:
-    """The folder that holds the place, opened without following a symlink."""
-    folder = _open_root(place)
-    try:
-        for name in place.folders:
-            inner = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        yield folder
-    finally:
-        os.close(folder)
 
 
 def _walk(folder: int, location: str) -> Iterator[FileInfo]:
@@ -282,30 +373,3 @@ def _is_utf8(location: str) -> bool:
 def _raise(error: OSError) -> None:
     if error.errno != errno.ENOENT:  # a folder that vanished during the walk holds nothing
         raise error
-
-
-@contextmanager
-def _naming(location: str, *, missing: Callable[[str], HeadgateError] | None = None) -> Iterator[None]:
-    """Turn the system's errors into ours, with the location in them."""
-    try:
-        yield
-    except OSError as error:
-        number = error.errno or 0
-        make = missing if missing is not None and number == errno.ENOENT else _ERRORS.get(number)
-        raise (make(location) if make is not None else _failed(location, error)) from error
-
-
-def _no_folder(location: str) -> HeadgateError:
-    return StorageFailed(f"the folder cannot be made or went away; location={location!r}", location=location)
-
-
-def _failed(location: str, error: OSError) -> HeadgateError:
-    name = errno.errorcode.get(error.errno or 0, "unknown")
-    return StorageFailed(
-        f"the disk refused; location={location!r} error={name} {error.strerror}; see the disk and retry",
-        location=location,
-    )
-
-
-def _refused(location: str, fault: str) -> LocationRefused:
-    return LocationRefused(f"location refused: {fault}; location={location!r}", location=location)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 from headgate.core.locations import canonical
-from headgate.errors import LocationRefused, StorageFailed
+from headgate.errors import HeadgateError, LocationRefused, StorageFailed
 from headgate.files.base import FileInfo, Files
 from headgate.files.local import LocalFiles, make_root
 from headgate.files.s3_config import S3Config
+
+T = TypeVar("T")
 
 _FILE = "file://"
 
@@ -41,6 +45,36 @@ class RoutedFiles:
     def write_new(self, location: str, parts: Iterable[bytes]) -> None:
         """See `Files`."""
         self._route(location).write_new(location, parts)
+
+    @property
+    def is_soft(self) -> bool:
+        """See `Files`: when one of them is. The others' soft writes are durable, and so is their journal for nothing."""
+        return any(files.is_soft for files in self._by_scheme.values())
+
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        """See `Files`."""
+        self._route(location).write_soft(location, parts)
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        """See `Files`."""
+        made: list[str] = []
+        try:
+            for route, theirs in _by_route(self._route, files, _location_of):
+                route.write_soft_many(theirs)
+                made.extend(map(_location_of, theirs))
+        except BaseException:
+            with suppress(HeadgateError):  # what stays is a file too many; the first error is what matters
+                self.delete(made)
+            raise
+
+    def sync(self, locations: Iterable[str]) -> None:
+        """See `Files`."""
+        for route, theirs in _by_route(self._route, locations, str):
+            route.sync(theirs)
+
+    def restore(self, location: str, data: bytes) -> None:
+        """See `Files`."""
+        self._route(location).restore(location, data)
 
     def read(self, location: str, *, limit_bytes: int) -> bytes:
         """See `Files`."""
@@ -74,6 +108,21 @@ class RoutedFiles:
         raise LocationRefused(
             f"location refused: no files serve its scheme; location={location!r}", location=location
         )
+
+
+def _by_route(
+    find_route: Callable[[str], Files], items: Iterable[T], find_location: Callable[[T], str]
+) -> list[tuple[Files, list[T]]]:
+    """The items by who serves their locations; one that nobody serves is refused before anything is done."""
+    groups: dict[int, tuple[Files, list[T]]] = {}
+    for item in items:
+        files = find_route(find_location(item))
+        groups.setdefault(id(files), (files, []))[1].append(item)
+    return list(groups.values())
+
+
+def _location_of(file: tuple[str, Sequence[bytes]]) -> str:
+    return file[0]
 
 
 def _open_s3(roots: Sequence[str], config: S3Config) -> Files:

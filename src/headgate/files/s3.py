@@ -5,12 +5,12 @@ own first attempt. So after any doubt we look: names are unique per attempt, and
 our bytes under our name counts as written by us.
 Some stores ignore the condition and overwrite (ClickHouse#112077); `check` finds that out before we serve.
 
-Never overwrites an object. Never takes an endpoint or a credential from a request.
+Never overwrites an object, but for `restore`. Never takes an endpoint or a credential from a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from secrets import token_hex
@@ -94,6 +94,42 @@ class S3Files:
             if self.exists(location):
                 raise _already_exists(location) from failed
             raise
+
+    @property
+    def is_soft(self) -> bool:
+        """A put is durable; there is nothing cheaper."""
+        return False
+
+    def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
+        """As `write_new`."""
+        self.write_new(location, parts)
+
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+        """One put after the other; if one fails, those before it are taken back."""
+        for location, _ in files:
+            self._place(location)
+        made: list[str] = []
+        try:
+            for location, parts in files:
+                self.write_new(location, parts)
+                made.append(location)
+        except BaseException:
+            with suppress(HeadgateError):  # what stays is a file too many; the first error is what matters
+                self.delete(made)
+            raise
+
+    def sync(self, locations: Iterable[str]) -> None:
+        """Nothing is left to do."""
+        for location in locations:
+            self._place(location)
+
+    def restore(self, location: str, data: bytes) -> None:
+        """Put the object unless it stands with exactly these bytes; the one put here that may replace another."""
+        store, key = self._place(location)
+        if self._holds(location, data):
+            return
+        with _naming(location, missing=_no_bucket):
+            obstore.put(store, key, data, use_multipart=False)
 
     def read(self, location: str, *, limit_bytes: int) -> bytes:
         """The whole object; its size is known and checked before the body is taken."""

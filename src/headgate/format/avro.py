@@ -56,6 +56,26 @@ def read_metadata(data: bytes, *, location: str, limits: Limits = LIMITS) -> dic
     return _read_header(data, location, limits).metadata
 
 
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of a container, still compressed: what follows its header."""
+
+    metadata: dict[str, bytes]
+    sync: bytes
+    records: int
+    data: bytes
+
+
+def read_blocks(data: bytes, *, location: str, limits: Limits = LIMITS) -> Blocks:
+    """The blocks of a container, to be copied into another; their frames are checked, not what is in them."""
+    header = _read_header(data, location, limits)
+    records, position = 0, header.end
+    while position < len(data):
+        count, _, position = _next_block(data, position, header.sync, location)
+        records += count
+    return Blocks(header.metadata, header.sync, records, data[header.end :])
+
+
 def read_records(data: bytes, want: Struct, *, location: str, limits: Limits = LIMITS) -> Iterator[Fields]:
     """Decode a container's records, only the fields that `want` names, keyed by field id.
 

@@ -95,6 +95,7 @@ class Container:
     """How the files of one schema, metadata and codec begin, and what parts their blocks."""
 
     header: bytes
+    metadata: Mapping[str, bytes]  # what the header says
     sync: bytes
     compress: Callable[[bytes], bytes]
 
@@ -109,12 +110,17 @@ def open_container(schema: bytes, metadata: Mapping[str, bytes], *, codec: str) 
     parts = [_MAGIC, encode_long(len(entries))]
     for key, value in entries.items():
         parts += (encode_sized(key.encode()), encode_sized(value))
-    return Container(b"".join((*parts, encode_long(0), sync)), sync, compress)
+    return Container(b"".join((*parts, encode_long(0), sync)), entries, sync, compress)
 
 
 def write_container(container: Container, records: Iterable[bytes]) -> bytes:
-    """A whole file. Records share blocks: one each would make the file 1.7 times larger."""
-    out = [container.header]
+    """A whole file."""
+    return container.header + write_blocks(container, records)
+
+
+def write_blocks(container: Container, records: Iterable[bytes]) -> bytes:
+    """What follows the header. Records share blocks: one each would make the file 1.7 times larger."""
+    out: list[bytes] = []
     block: list[bytes] = []
     size = 0
     for record in records:

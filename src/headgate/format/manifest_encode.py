@@ -7,9 +7,11 @@ The same values make the same bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import msgspec
 from pyiceberg.types import DoubleType, FloatType
@@ -20,6 +22,7 @@ from headgate.core.manifest import (
     FieldSummary,
     FileContent,
     ManifestContent,
+    ManifestFile,
     Metrics,
     NewEntry,
     PartitionValue,
@@ -27,6 +30,7 @@ from headgate.core.manifest import (
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
 from headgate.errors import BadInput, invariant
+from headgate.format.avro import Blocks, read_blocks
 from headgate.format.avro_write import (
     NULL,
     Container,
@@ -38,17 +42,33 @@ from headgate.format.avro_write import (
     encode_optional_text,
     encode_sized,
     open_container,
-    write_container,
+    write_blocks,
 )
 from headgate.format.manifest_schemas import VERSIONS, entry_schema
-from headgate.format.partition_values import Column, find_columns, summarise
+from headgate.format.partition_values import Column, decode_bound, find_columns, summarise
 
 _NO_METRICS = Metrics()
 # v1 requires a block size that nobody reads; this is what Java writes.
 _BLOCK_SIZE = encode_long(64 * 1024 * 1024)
 _CONTENT_NAMES = {ManifestContent.DATA: b"data", ManifestContent.DELETES: b"deletes"}
+# Metadata of a manifest of which every entry is EXISTING and has all its numbers written out: it inherits nothing,
+# so its blocks mean the same in any later manifest. Readers skip keys they do not know.
+SETTLED = "headgate.settled"
 _ENCODER = msgspec.json.Encoder()
 _SCHEMAS = msgspec.json.Decoder(Schema)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFile:
+    """A file as the entries of one kind of manifest hold it, for an entry that says something else about it.
+
+    All but its first row id, which changes from inherited to written; `begin` goes before that, `end` after it.
+    """
+
+    path: str
+    layout: bytes  # which schema of entries the bytes follow
+    begin: bytes
+    end: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,7 @@ class EncodedManifest:
     deleted_rows_count: int
     min_sequence_number: int | None  # None: all live entries inherit theirs
     partitions: tuple[FieldSummary, ...] | None  # None: bounds would mislead some reader
+    files: tuple[EncodedFile, ...] = ()  # of the entries, in order; not of blocks that were copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +92,7 @@ class _Layout:
     """What manifests of one schema, spec, version, content and codec share."""
 
     container: Container
+    settled: Container
     columns: tuple[Column, ...]
     field_ids: tuple[int, ...]
     has_floats: bool
@@ -86,32 +108,112 @@ def encode_manifest(
     codec: str = "deflate",
 ) -> EncodedManifest:
     """A manifest of these entries, in order. `schema` still has the columns that the spec is computed from."""
-    layout = _layout(_ENCODER.encode(schema), schema.schema_id, spec, (format_version, content, codec))
-    partitions = _Partitions(layout)
-    files, rows = [0, 0, 0], [0, 0, 0]
-    min_sequence_number: int | None = None
-    records = []
-    for entry in entries:
-        file, status = entry.file, entry.status
-        fault = _find_fault(entry, spec.spec_id, format_version, content)
-        invariant(fault is None, f"{fault}; file={file.file_path}")
-        files[status] += 1
-        rows[status] += file.record_count
-        number = entry.data_sequence_number
-        if number is not None and status is not EntryStatus.DELETED:
-            min_sequence_number = number if min_sequence_number is None else min(min_sequence_number, number)
-        records.append(_ENTRIES[format_version](entry, partitions.encode(file)))
-    return EncodedManifest(
-        data=write_container(layout.container, records),
-        added_files_count=files[EntryStatus.ADDED],
-        existing_files_count=files[EntryStatus.EXISTING],
-        deleted_files_count=files[EntryStatus.DELETED],
-        added_rows_count=rows[EntryStatus.ADDED],
-        existing_rows_count=rows[EntryStatus.EXISTING],
-        deleted_rows_count=rows[EntryStatus.DELETED],
-        min_sequence_number=min_sequence_number,
-        partitions=partitions.summaries(),
+    encoder = ManifestEncoder(
+        spec=spec, schema=schema, format_version=format_version, content=content, codec=codec
     )
+    for entry in entries:
+        encoder.add(entry)
+    return encoder.finish()
+
+
+class ManifestEncoder:
+    """A manifest in the making: entries added one by one, and blocks of settled manifests copied as they are."""
+
+    def __init__(
+        self,
+        *,
+        spec: PartitionSpec,
+        schema: Schema,
+        format_version: int,
+        content: ManifestContent,
+        codec: str = "deflate",
+    ) -> None:
+        kind = (format_version, content, codec)
+        self._layout = _layout(_ENCODER.encode(schema), schema.schema_id, spec, kind)
+        self._spec_id, self._version, self._content = spec.spec_id, format_version, content
+        self._needs_row_ids = format_version >= 3 and content is ManifestContent.DATA
+        self._partitions = _Partitions(self._layout)
+        self._counts, self._rows = [0, 0, 0], [0, 0, 0]
+        self._min_sequence_number: int | None = None
+        self._settled = True
+        self._blocks: list[bytes] = []
+        self._records: list[bytes] = []
+        self._files: list[EncodedFile] = []
+
+    def add(self, entry: NewEntry, known: EncodedFile | None = None) -> None:
+        """Add an entry; `known` spares encoding its file again, when it was made for such a manifest."""
+        file, status = entry.file, entry.status
+        fault = _find_fault(entry, self._spec_id, self._version, self._content)
+        invariant(fault is None, f"{fault}; file={file.file_path}")
+        self._counts[status] += 1
+        self._rows[status] += file.record_count
+        if entry.data_sequence_number is not None and status is not EntryStatus.DELETED:
+            self._see_number(entry.data_sequence_number)
+        if status is not EntryStatus.EXISTING or (self._needs_row_ids and file.first_row_id is None):
+            self._settled = False
+        partition = self._partitions.encode(file)
+        layout = self._layout.container.sync
+        if known is None or known.layout != layout or known.path != file.file_path:
+            known = EncodedFile(file.file_path, layout, *_FILES[self._version](file, partition))
+        self._files.append(known)
+        row_id = encode_optional_long(file.first_row_id) if self._version >= 3 else b""
+        self._records.append(b"".join((*_begin_entry(entry, self._version), known.begin, row_id, known.end)))
+
+    def find_blocks(self, manifest: ManifestFile, data: bytes) -> Blocks | None:
+        """The blocks of a manifest, if they can be copied: all settled, and written as this one's are."""
+        partitions, container = manifest.partitions, self._layout.settled
+        known = (
+            manifest.content is self._content
+            and manifest.partition_spec_id == self._spec_id
+            and manifest.added_files_count == manifest.deleted_files_count == 0
+            and manifest.existing_rows_count is not None
+            and partitions is not None
+            and len(partitions) == len(self._layout.columns)
+            and all(summary.contains_nan is not None for summary in partitions)
+        )
+        if not known:
+            return None
+        blocks = read_blocks(data, location=manifest.manifest_path)
+        if blocks.sync != container.sync or blocks.records != manifest.existing_files_count:
+            return None
+        same = ("avro.schema", "avro.codec", SETTLED)
+        is_same = all(blocks.metadata.get(key) == container.metadata[key] for key in same)
+        return blocks if is_same else None
+
+    def copy(self, manifest: ManifestFile, blocks: Blocks) -> None:
+        """Add all entries of a manifest as `find_blocks` found them, without looking at them."""
+        self._close_records()
+        self._blocks.append(blocks.data)
+        self._counts[EntryStatus.EXISTING] += blocks.records
+        self._rows[EntryStatus.EXISTING] += manifest.existing_rows_count or 0
+        self._see_number(manifest.min_sequence_number)
+        self._partitions.widen(manifest.partitions or ())
+
+    def finish(self) -> EncodedManifest:
+        """The manifest."""
+        self._close_records()
+        is_settled = self._settled and sum(self._counts) > 0
+        container = self._layout.settled if is_settled else self._layout.container
+        return EncodedManifest(
+            data=b"".join((container.header, *self._blocks)),
+            added_files_count=self._counts[EntryStatus.ADDED],
+            existing_files_count=self._counts[EntryStatus.EXISTING],
+            deleted_files_count=self._counts[EntryStatus.DELETED],
+            added_rows_count=self._rows[EntryStatus.ADDED],
+            existing_rows_count=self._rows[EntryStatus.EXISTING],
+            deleted_rows_count=self._rows[EntryStatus.DELETED],
+            min_sequence_number=self._min_sequence_number,
+            partitions=self._partitions.summaries(),
+            files=tuple(self._files),
+        )
+
+    def _see_number(self, number: int) -> None:
+        least = self._min_sequence_number
+        self._min_sequence_number = number if least is None else min(least, number)
+
+    def _close_records(self) -> None:
+        self._blocks.append(write_blocks(self._layout.container, self._records))
+        self._records = []
 
 
 @lru_cache(maxsize=256)
@@ -135,6 +237,7 @@ def _layout(
     avro = _ENCODER.encode(entry_schema(columns, format_version=format_version))
     return _Layout(
         container=open_container(avro, metadata, codec=codec),
+        settled=open_container(avro, {**metadata, SETTLED: b"true"}, codec=codec),
         columns=columns,
         field_ids=tuple(column.field_id for column in columns),
         has_floats=any(isinstance(column.type, FloatType | DoubleType) for column in columns),
@@ -148,6 +251,7 @@ class _Partitions:
         self._layout = layout
         self._encoded: dict[object, bytes] = {}
         self._values: list[tuple[PartitionValue, ...]] = []
+        self._wider: list[list[PartitionValue]] = [[] for _ in layout.columns]
 
     def encode(self, file: ContentFile) -> bytes:
         # Equal floats may differ in bytes (0.0 and -0.0), so those are told apart by their text.
@@ -168,10 +272,17 @@ class _Partitions:
         encoded = self._encoded[key] = b"".join([column.encode_optional(value) for column, value in pairs])
         return encoded
 
+    def widen(self, summaries: Sequence[FieldSummary]) -> None:
+        """Count in what another manifest of this spec holds."""
+        for column, summary, wider in zip(self._layout.columns, summaries, self._wider, strict=True):
+            bounds = (bound for bound in (summary.lower_bound, summary.upper_bound) if bound is not None)
+            wider += [decode_bound(str(column.type), bound) for bound in bounds]
+            wider += [None] * summary.contains_null + [math.nan] * bool(summary.contains_nan)
+
     def summaries(self) -> tuple[FieldSummary, ...] | None:
         summaries = []
         for n, column in enumerate(self._layout.columns):
-            summary = summarise(column, (values[n] for values in self._values))
+            summary = summarise(column, chain((values[n] for values in self._values), self._wider[n]))
             if summary is None:
                 return None
             summaries.append(summary)
@@ -196,49 +307,28 @@ def _find_fault(entry: NewEntry, spec_id: int, format_version: int, content: Man
 # --- entries: the order of `manifest_schemas` -----------------------------------------------------------
 
 
-def _entry_v1(entry: NewEntry, partition: bytes) -> bytes:
-    file = entry.file
-    return b"".join(
-        (
-            encode_long(entry.status),
-            encode_optional_long(entry.snapshot_id),
-            *_begin_file(file, partition),
-            _BLOCK_SIZE,
-            *_metrics(file.metrics or _NO_METRICS),
-            encode_optional_bytes(file.key_metadata),
-            encode_optional_longs(file.split_offsets),
-            encode_optional_long(file.sort_order_id),
-        )
+def _begin_entry(entry: NewEntry, format_version: int) -> tuple[bytes, ...]:
+    begin = (encode_long(entry.status), encode_optional_long(entry.snapshot_id))
+    if format_version == 1:
+        return begin
+    numbers = (entry.data_sequence_number, entry.file_sequence_number)
+    return (*begin, *map(encode_optional_long, numbers))
+
+
+def _file_v1(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
+    parts = (
+        *_begin_file(file, partition),
+        _BLOCK_SIZE,
+        *_metrics(file.metrics or _NO_METRICS),
+        encode_optional_bytes(file.key_metadata),
+        encode_optional_longs(file.split_offsets),
+        encode_optional_long(file.sort_order_id),
     )
+    return b"".join(parts), b""
 
 
-def _entry_v2(entry: NewEntry, partition: bytes) -> bytes:
-    return b"".join((*_begin_entry(entry, partition), encode_optional_text(entry.file.referenced_data_file)))
-
-
-def _entry_v3(entry: NewEntry, partition: bytes) -> bytes:
-    file = entry.file
-    return b"".join(
-        (
-            *_begin_entry(entry, partition),
-            encode_optional_long(file.first_row_id),
-            encode_optional_text(file.referenced_data_file),
-            encode_optional_long(file.content_offset),
-            encode_optional_long(file.content_size_in_bytes),
-        )
-    )
-
-
-_ENTRIES = {1: _entry_v1, 2: _entry_v2, 3: _entry_v3}
-
-
-def _begin_entry(entry: NewEntry, partition: bytes) -> tuple[bytes, ...]:
-    file = entry.file
-    return (
-        encode_long(entry.status),
-        encode_optional_long(entry.snapshot_id),
-        encode_optional_long(entry.data_sequence_number),
-        encode_optional_long(entry.file_sequence_number),
+def _file_v2(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
+    parts = (
         encode_long(file.content),
         *_begin_file(file, partition),
         *_metrics(file.metrics or _NO_METRICS),
@@ -247,6 +337,16 @@ def _begin_entry(entry: NewEntry, partition: bytes) -> tuple[bytes, ...]:
         encode_optional_longs(file.equality_ids),
         encode_optional_long(file.sort_order_id),
     )
+    return b"".join(parts), encode_optional_text(file.referenced_data_file)
+
+
+def _file_v3(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
+    begin, end = _file_v2(file, partition)
+    blob = (file.content_offset, file.content_size_in_bytes)
+    return begin, b"".join((end, *map(encode_optional_long, blob)))
+
+
+_FILES = {1: _file_v1, 2: _file_v2, 3: _file_v3}
 
 
 def _begin_file(file: ContentFile, partition: bytes) -> tuple[bytes, ...]:

@@ -2,6 +2,9 @@
 
     in flight? → route → token → headers → body → (worker thread:) principal → role → key → handler → held?
 
+A commit is queued at its table's gate and answered when that has its verdict; until then no thread waits for it. A
+small one is decoded and queued on the event loop itself: a hop to a worker and back costs more than the work.
+
 Nothing of the body is read before the token is good, and nothing is done before the role allows it. Below
 `_work` everything is synchronous. `except Exception` stands here and nowhere else in the service.
 """
@@ -11,13 +14,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
+from headgate.core.commit import Committed, Verdict
 from headgate.errors import (
     CommitUnknown,
     HeadgateError,
@@ -28,10 +33,11 @@ from headgate.errors import (
 )
 from headgate.format.strict_json import prepare_kinds
 from headgate.service import idempotency
-from headgate.service.auth import ANONYMOUS, Credential
+from headgate.service.auth import ANONYMOUS, Credential, Unproved
 from headgate.service.body import Disconnected, Receive, check_media_type, read_body
-from headgate.service.exchange import Body, Reply, Request, Route, RouteTable
+from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteTable
 from headgate.service.http_errors import HeadersTooLarge, crash_reply, error_reply, is_our_failure
+from headgate.service.idempotency import KeyTaken
 from headgate.service.logs import log, log_crash
 from headgate.service.roles import Caller, Role, require
 from headgate.service.routing import Match, Router, parse_query
@@ -53,6 +59,41 @@ _NOT_CARRIED = (StopIteration, TimeoutError, CancelledError)
 _BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
+@dataclass(slots=True)
+class Call:
+    """A request on its way to its handler."""
+
+    route: Route
+    request: Request
+    credential: Credential | None
+    question: str  # the path with its query, as sent
+    is_identified: bool = False
+
+
+class Mailbox:
+    """Brings verdicts from the gates' threads to the event loop: many that come together wake it once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._posted: list[tuple[asyncio.Future[Verdict], Verdict]] = []
+
+    def post(self, waiting: asyncio.Future[Verdict], verdict: Verdict) -> None:
+        """Give a waiting request its verdict; from any thread."""
+        loop = waiting.get_loop()
+        with self._lock:
+            self._posted.append((waiting, verdict))
+            if len(self._posted) > 1:
+                return  # the event loop has been woken for the first of them
+        loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            posted, self._posted = self._posted, []
+        for waiting, verdict in posted:
+            if not waiting.done():
+                waiting.set_result(verdict)
+
+
 class App:
     """The application. One object per process; `await app(scope, receive, send)` is ASGI."""
 
@@ -61,6 +102,7 @@ class App:
         self._replayers = table.replayers
         self._router = Router(table.routes)
         self._in_flight = 0
+        self._mailbox = Mailbox()
         self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
         self._waiters = Waiters(services.store, self._workers, limit=settings.waiters_max)
 
@@ -118,23 +160,57 @@ class App:
         timeout_s = self._settings.request_timeout_s
         work: asyncio.Future[Reply] | None = None
         try:
-            job = await self._start(scope, receive, headers, match, request_id)
-            work = asyncio.wrap_future(job)
-            try:
-                return await asyncio.wait_for(asyncio.shield(work), timeout_s)
-            except TimeoutError as error:
-                if job.cancel():  # it had not begun, and now never will
-                    raise Overloaded(f"no worker was free within {timeout_s:g} s") from error
-                raise _too_late(match.route, timeout_s) from error
+            call = await self._read(scope, receive, headers, match, request_id)
+            reply = self._try_quickly(call)
+            if reply is None:
+                job = self._workers.submit(self._work, call)
+                work = asyncio.wrap_future(job)
+                try:
+                    reply = await asyncio.wait_for(asyncio.shield(work), timeout_s)
+                except TimeoutError as error:
+                    if job.cancel():  # it had not begun, and now never will
+                        raise Overloaded(f"no worker was free within {timeout_s:g} s") from error
+                    raise _too_late(match.route, timeout_s) from error
+            if reply.later is not None:
+                work = asyncio.ensure_future(self._settle(call, reply.later))
+                reply = await self._within(work, match.route, timeout_s)
+            return reply
         finally:
             if work is None or work.done():
                 self._count(-1)
             else:
                 work.add_done_callback(self._count_out)
 
-    async def _start(
+    async def _within(self, work: asyncio.Future[Reply], route: Route, timeout_s: float) -> Reply:
+        """The result of work that goes on, whether we wait for it or not."""
+        await asyncio.wait((work,), timeout=timeout_s)
+        if not work.done():
+            raise _too_late(route, timeout_s)
+        return work.result()
+
+    async def _settle(self, call: Call, later: Later) -> Reply:
+        """Queue a commit, wait for its verdict without a thread, and make its reply."""
+        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        later.start(lambda found: self._mailbox.post(verdict, found))
+        found = await verdict
+        if isinstance(found, Committed) and not found.replayed:
+            return later.finish(found)
+        if call.request.caller.key is None:
+            if isinstance(found, Committed):
+                return await self._run(lambda: later.finish(found))
+            raise found.error
+        # A commit that had landed before is answered as the key's record says, wherever its table is now.
+        error = KeyTaken() if isinstance(found, Committed) else found.error
+        return await self._run(
+            lambda: idempotency.answer_error(self._services, call.request, error, self._replayers)
+        )
+
+    async def _run(self, work: Callable[[], Reply]) -> Reply:
+        return await asyncio.wrap_future(self._workers.submit(work))
+
+    async def _read(
         self, scope: Scope, receive: Receive, headers: dict[str, str], match: Match, request_id: str
-    ) -> Future[Reply]:
+    ) -> Call:
         route, settings = match.route, self._settings
         _check_header_size(scope, settings.header_limit_bytes)
         credential = self._credential(route, headers)
@@ -158,16 +234,24 @@ class App:
             client_address=(scope.get("client") or ("",))[0],
             json_depth_max=settings.json_depth_max,
         )
-        question = f"{target}?{scope['query_string'].decode('latin-1')}"
-        return self._workers.submit(self._work, route, request, credential, question)
+        return Call(route, request, credential, f"{target}?{scope['query_string'].decode('latin-1')}")
 
-    def _work(self, route: Route, request: Request, credential: Credential | None, target: str) -> Reply:
+    def _try_quickly(self, call: Call) -> Reply | None:
+        """What needs neither a worker nor the store, on the event loop; None when it does."""
+        route = call.route
+        if route.quick is None or isinstance(call.credential, Unproved):
+            return None  # proving a secret takes long, by design
+        self._identify(call)
+        return route.quick(self._services, call.request)
+
+    def _work(self, call: Call) -> Reply:
         """In a worker thread: the answer, or an error that the event loop can carry."""
         try:
-            return self._answer(route, request, credential, target)
+            self._identify(call)
+            return idempotency.run(self._services, call.route, call.request, self._replayers)
         except _NOT_CARRIED as error:
-            request_id = request.caller.request_id
-            log_crash("worker crashed", error, request_id=request_id, route=route.template)
+            request_id = call.request.caller.request_id
+            log_crash("worker crashed", error, request_id=request_id, route=call.route.template)
             kind = type(error).__name__
             raise InvariantBroken(f"invariant broken: a worker ended with {kind}") from error
 
@@ -176,22 +260,26 @@ class App:
             return None
         return self._services.authenticator.read_header(headers.get("authorization"))
 
-    def _answer(self, route: Route, request: Request, credential: Credential | None, target: str) -> Reply:
-        """Who is it, may they, was it asked before, and then the handler."""
-        services = self._services
-        caller = request.caller
-        if route.role is not None:
-            principal, role = caller.principal, caller.role
-            if credential is not None:
-                principal, role = services.authenticator.identify(credential, request.client_address)
-            elif self._settings.auth_is_on:
-                raise Unauthenticated("a bearer token is needed in the Authorization header")
-            mark = ""
-            if caller.key is not None:
-                mark = idempotency.fingerprint(method=request.method, target=target, body=request.body)
-            caller = Caller(principal, role, caller.request_id, caller.key, mark)
-            require(caller, route.role)
-        return idempotency.run(services, route, replace(request, caller=caller), self._replayers)
+    def _identify(self, call: Call) -> None:
+        """Who is it, and may they?"""
+        if call.is_identified or call.route.role is None:
+            return
+        caller = call.request.caller
+        principal, role = caller.principal, caller.role
+        if call.credential is not None:
+            principal, role = self._services.authenticator.identify(
+                call.credential, call.request.client_address
+            )
+        elif self._settings.auth_is_on:
+            raise Unauthenticated("a bearer token is needed in the Authorization header")
+        mark = ""
+        if caller.key is not None:
+            request = call.request
+            mark = idempotency.fingerprint(method=request.method, target=call.question, body=request.body)
+        caller = Caller(principal, role, caller.request_id, caller.key, mark)
+        require(caller, call.route.role)
+        call.request = replace(call.request, caller=caller)
+        call.is_identified = True
 
     def _count(self, change: int) -> None:
         self._in_flight += change

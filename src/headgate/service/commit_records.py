@@ -6,19 +6,20 @@ client sent; a key's record holds enough to answer again. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from headgate.core.flow import Candidate, Head, TableCommit
+from headgate.core.commit import Candidate, Head, Share, TableCommit, Target
 from headgate.core.table import Snapshot
-from headgate.core.updates import AddSnapshot
+from headgate.core.updates import AddSnapshot, TableUpdate
 from headgate.service.roles import Caller
-from headgate.store.base import EntryId, Event, KeyRecord, PutEvent, PutKey
+from headgate.store.base import EntryId, Event, KeyRecord, Operation, PutEvent, PutKey
 
 # Updates of one event beyond this are left out of it; the metadata file of the event holds their effect.
 _UPDATES_BYTES_MAX = 64 << 10
+_FOLDED_MAX = 1000  # members that the event of a folded snapshot names
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Work:
     replay: dict[str, object]
     status: int
     event: str
+    also: tuple[Operation, ...] = ()  # written in the same transaction as the key
+    fold: bool | None = None  # whether its append may share a snapshot; None: as the table says
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +44,35 @@ class Landed:
     snapshot_ids: tuple[int, ...]
 
 
-def added_snapshots(candidate: Candidate) -> tuple[Snapshot, ...]:
-    """The snapshots that a candidate brings, in the order applied."""
-    return tuple(update.snapshot for update in candidate.updates if isinstance(update, AddSnapshot))
+Published = Mapping[Target, tuple[Candidate, Head]]  # what one swap publishes, by table
+
+
+def added_snapshots(updates: Iterable[TableUpdate]) -> tuple[Snapshot, ...]:
+    """The snapshots that updates bring, in order."""
+    return tuple(update.snapshot for update in updates if isinstance(update, AddSnapshot))
 
 
 def key_operation(
-    work: Work, candidates: Sequence[Candidate], heads: Sequence[Head | None], *, now_ms: int
+    work: Work, share: Share, published: Published, *, now_ms: int, heads: Sequence[Head | None] = ()
 ) -> PutKey:
-    """The verdict of a commit that is published by the same write; without candidates it changed nothing."""
+    """The verdict of a member that is published by the same write; without parts it changed nothing.
+
+    `heads` are those of a commit that changed nothing.
+    """
     replay = dict(work.replay)
-    if replay["kind"] == "table" and heads[0] is not None:
-        replay["id"] = heads[0].id
+    if replay["kind"] == "table":
+        found = published.get(work.commits[0].target)
+        head = found[1] if found is not None else next(iter(heads), None)
+        if head is not None:
+            replay["id"] = head.id
     replay["tables"] = [
         {
-            "namespace": candidate.target[0],
-            "name": candidate.target[1],
-            "metadata-location": head.metadata_location,
-            "snapshot-ids": [snapshot.snapshot_id for snapshot in added_snapshots(candidate)],
+            "namespace": target[0],
+            "name": target[1],
+            "metadata-location": published[target][1].metadata_location,
+            "snapshot-ids": [snapshot.snapshot_id for snapshot in added_snapshots(updates)],
         }
-        for candidate, head in zip(candidates, heads, strict=False)
-        if head is not None
+        for target, updates in share.parts
     ]
     return PutKey(
         KeyRecord(
@@ -75,38 +86,71 @@ def key_operation(
     )
 
 
-def event_operation(
-    work: Work, candidate: Candidate, head: Head, *, now_ms: int, event_count: int
-) -> PutEvent:
-    """One table's row of the outbox. `event_count` is how many rows this commit has."""
-    added = added_snapshots(candidate)
-    envelope = head.metadata.envelope
+def event_operations(
+    works: Sequence[Work], shares: Sequence[Share], published: Published, *, now_ms: int
+) -> Iterator[PutEvent]:
+    """Rows of the outbox: one for each member and table, but one for all members that share a snapshot."""
+    folded: dict[int, list[Work]] = {}
+    for share in shares:
+        if share.shares_with is not None:
+            folded.setdefault(share.shares_with, []).append(works[share.member])
+    for share in shares:
+        if share.shares_with is not None:
+            continue
+        others = folded.get(share.member, [])
+        for target, updates in share.parts:
+            head = published[target][1]
+            payload = _describe(head, updates, event_count=len(share.parts))
+            if others:
+                everybody = (works[share.member], *others)
+                payload["folded"] = [
+                    {"key": work.key, "principal": work.caller.principal} for work in everybody[:_FOLDED_MAX]
+                ]
+                payload["folded-count"] = len(everybody)
+            yield _event(works[share.member], target, published[target], updates, payload, now_ms)
+
+
+def _describe(head: Head, updates: tuple[TableUpdate, ...], *, event_count: int) -> dict[str, object]:
+    added = added_snapshots(updates)
+    current = head.metadata.envelope.current_snapshot_id
     payload: dict[str, object] = {
-        "table-uuid": envelope.table_uuid,
+        "table-uuid": head.metadata.envelope.table_uuid,
         "metadata-location": head.metadata_location,
         "version": head.version,
-        "snapshot-id": envelope.current_snapshot_id,
+        "snapshot-id": added[-1].snapshot_id if added else current,
         "added-snapshots": [
             {"snapshot-id": s.snapshot_id, "operation": s.summary.get("operation")} for s in added
         ],
         "event-count": event_count,
     }
-    updates = msgspec.json.encode(candidate.updates)
-    if len(updates) <= _UPDATES_BYTES_MAX:
-        payload["updates"] = msgspec.Raw(updates)
+    encoded = msgspec.json.encode(updates)
+    if len(encoded) <= _UPDATES_BYTES_MAX:
+        payload["updates"] = msgspec.Raw(encoded)
     else:
         payload["updates-omitted"] = True
+    return payload
+
+
+def _event(
+    work: Work,
+    target: Target,
+    published: tuple[Candidate, Head],
+    updates: tuple[TableUpdate, ...],
+    payload: dict[str, object],
+    now_ms: int,
+) -> PutEvent:
+    candidate, head = published
     event = Event(
         kind="create-table" if candidate.base is None else work.event,
-        namespace=candidate.target[0],
-        name=candidate.target[1],
+        namespace=target[0],
+        name=target[1],
         entry_id=EntryId(head.id),
         principal=work.caller.principal,
         key=work.key,
         at_ms=now_ms,
         payload=msgspec.json.encode(payload),
     )
-    return PutEvent(event, tuple(snapshot.snapshot_id for snapshot in added))
+    return PutEvent(event, tuple(snapshot.snapshot_id for snapshot in added_snapshots(updates)))
 
 
 def landed_in(stored: Mapping[str, object]) -> Landed | None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future
 
-from headgate.core.encoded_log import LogDelta
-from headgate.core.flow import (
+from headgate.core.build import PlanEffect, WriteManifest, WriteManifestList
+from headgate.core.commit import (
+    Answer,
     Candidate,
     Committed,
     Discard,
@@ -19,8 +21,10 @@ from headgate.core.flow import (
     Head,
     Load,
     Loaded,
+    Member,
     Refused,
     Reply,
+    Share,
     Swap,
     SwapLost,
     Swapped,
@@ -30,13 +34,14 @@ from headgate.core.flow import (
     Unknown,
     Verdict,
     Wait,
-    commit_flow,
 )
+from headgate.core.encoded_log import LogDelta
+from headgate.core.flow import group_flow
 from headgate.core.live import FindLive
 from headgate.core.locations import canonical
-from headgate.core.plan import PlanEffect, WriteManifest, WriteManifestList
-from headgate.core.table import Envelope, MetadataLogEntry
-from headgate.core.window import ReadManifest, ReadManifestList
+from headgate.core.manifest_merge import MergeManifests
+from headgate.core.table import MetadataLogEntry
+from headgate.core.window import ReadManifest, ReadManifestList, ReadOwn
 from headgate.errors import (
     AlreadyExists,
     BadInput,
@@ -46,11 +51,13 @@ from headgate.errors import (
     NotFound,
 )
 from headgate.format.table_metadata import encode_envelope, encode_file
-from headgate.service.commit_records import Work, event_operation, key_operation
+from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
 from headgate.service.evidence import name_other
+from headgate.service.gate import to_committed
 from headgate.service.http_errors import is_failure
 from headgate.service.idempotency import KeyTaken
-from headgate.service.logs import log, log_commit
+from headgate.service.logs import LOGGER, log, log_commit
+from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
 from headgate.service.placement import metadata_location
 from headgate.service.services import Services
@@ -58,32 +65,67 @@ from headgate.store import base as store
 from headgate.store.base import EntryId, Kind, Reason, Stream
 
 _WAIT_MAX_S = 0.2
+_TURN_S = 1.0  # how long a group waits for another replica's
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 
 def run_commit(services: Services, work: Work) -> Committed:
-    """Drive the conversation to its verdict; raises the error of a refusal."""
-    driver = _Driver(services, work)
-    verdict: Verdict
+    """Commit and wait for the verdict; raises the error of a refusal.
+
+    A commit of one table goes through its gate. One of several tables holds their gates while it runs.
+    """
+    targets = [commit.target for commit in work.commits]
+    if len(targets) == 1 and not work.commits[0].creates():
+        waiting: Future[Verdict] = Future()
+        submit_commit(services, work, waiting.set_result)
+        return to_committed(waiting.result())
+    verdicts: list[Verdict] = []
+    with services.gates.hold(targets):
+        run_group(services, (work,), lambda _, verdict: verdicts.append(verdict))
+    return to_committed(verdicts[0])
+
+
+def submit_commit(
+    services: Services, work: Work, done: Callable[[Verdict], None], *, deadline: float | None = None
+) -> None:
+    """Queue a commit of one table at its gate; `done` is told the verdict, by some thread."""
+
+    def run(works: Sequence[Work], answer: Callable[[int, Verdict], None], trusts_cache: bool) -> bool:
+        hint = services.heads.peek((works[0].commits[0].target,))
+        if hint is None:
+            return run_group(services, works, answer)
+        with services.store.turn(EntryId(hint[0].id), timeout_s=_TURN_S):
+            return run_group(services, works, answer, trusts_cache=trusts_cache)
+
+    services.gates.submit(work, done, run=run, deadline=deadline)
+
+
+def run_group(
+    services: Services,
+    works: Sequence[Work],
+    answer: Callable[[int, Verdict], None],
+    *,
+    trusts_cache: bool = False,
+) -> bool:
+    """Drive one conversation for all of them; `answer` is told each verdict once. False when a swap was lost.
+
+    `trusts_cache`: heads that are remembered may be built on, since nobody else is known to commit to the tables.
+    """
+    driver = _Driver(services, works, answer, trusts_cache=trusts_cache)
+    members = tuple(Member(work.key, work.commits, work.fold) for work in works)
     try:
-        verdict = _converse(driver, commit_flow(work.commits, key=work.key, policy=services.locations))
+        verdicts = _converse(driver, group_flow(members, policy=services.locations))
     except HeadgateError as error:
-        if not driver.is_in_doubt:
-            raise
         # Whatever failed now has done nothing, but what was swapped before may have landed.
-        verdict = Unknown(CommitUnknown(f"the outcome of this commit is not known: {error.message}"))
-    driver.log(verdict)
-    if not isinstance(verdict, Committed):
-        name_other(verdict.error, driver.heads, services.store)
-        raise verdict.error
-    if not verdict.candidates and not verdict.replayed:
-        driver.store_unchanged(verdict)
-    driver.ask_for_checkpoints(verdict)
-    driver.clean_up(verdict)
-    return verdict
+        verdicts = tuple(driver.describe_failure(member, error) for member in range(len(works)))
+    for member, verdict in enumerate(verdicts):
+        driver.answer(member, verdict)
+    return not driver.was_lost
 
 
-def _converse(driver: _Driver, conversation: Generator[Effect, Reply, Verdict]) -> Verdict:
+def _converse(
+    driver: _Driver, conversation: Generator[Effect, Reply, tuple[Verdict, ...]]
+) -> tuple[Verdict, ...]:
     """Carry out one effect after the other. Raises when the heads cannot be loaded or the swap not be sent."""
     reply: Reply = None
     failed: HeadgateError | None = None
@@ -91,8 +133,8 @@ def _converse(driver: _Driver, conversation: Generator[Effect, Reply, Verdict]) 
         try:
             effect = conversation.send(reply) if failed is None else conversation.throw(failed)
         except StopIteration as stop:
-            verdict: Verdict = stop.value
-            return verdict
+            verdicts: tuple[Verdict, ...] = stop.value
+            return verdicts
         failed = None
         try:
             reply = driver.carry_out(effect)
@@ -103,62 +145,110 @@ def _converse(driver: _Driver, conversation: Generator[Effect, Reply, Verdict]) 
 
 
 class _Driver:
-    """State of one conversation: the files written for each candidate."""
+    """State of one conversation: whom it is for, what was written, and what is still to be written."""
 
-    def __init__(self, services: Services, work: Work) -> None:
+    def __init__(
+        self,
+        services: Services,
+        works: Sequence[Work],
+        answer: Callable[[int, Verdict], None],
+        *,
+        trusts_cache: bool,
+    ) -> None:
         self._services = services
-        self._work = work
-        self._written: dict[int, list[str]] = {}
+        self._works = works
+        self._answer = answer
+        self._answered: set[int] = set()
+        self._trusts_cache = trusts_cache
+        self._outbox = Outbox(services.files, services.journal, services.writers)
+        self._metadata_files: dict[int, list[str]] = {}
         self._started = time.perf_counter()
         self._attempt = 0
-        self.is_in_doubt = False  # a swap was sent, and nobody knows whether it landed
+        self._in_doubt: set[int] = (
+            set()
+        )  # members of a swap that was sent, and nobody knows whether it landed
         self.heads: tuple[Head | None, ...] = ()  # as last loaded
+        self.was_lost = False
 
     def carry_out(self, effect: Effect) -> Reply:
         match effect:
+            case ReadManifestList():
+                return self._services.manifests.read_list(effect.location)
+            case FindLive():
+                return self._services.manifests.find_live(effect, self._load_footprints)
+            case WriteManifest():
+                return self._services.manifests.write_manifest(effect, self._outbox.put)
+            case MergeManifests():
+                return self._services.manifests.merge_manifests(effect, self._outbox.put)
+            case WriteManifestList():
+                return self._services.manifests.write_list(effect, self._outbox.put)
+            case ReadManifest():
+                return self._services.manifests.read_entries(effect.manifest)
+            case ReadOwn():
+                return self._services.manifests.read_own(effect.snapshots, self._load_footprints)
             case Load():
                 return self._load(effect)
             case Swap():
                 return self._swap(effect)
             case Discard():
                 self._discard(effect.candidates)
-            case ReadManifestList():
-                return self._services.manifests.read_list(effect.location)
-            case ReadManifest():
-                return self._services.manifests.read_entries(effect.manifest)
-            case FindLive():
-                return self._services.manifests.find_live(effect)
-            case WriteManifest():
-                return self._services.manifests.write_manifest(effect)
-            case WriteManifestList():
-                return self._services.manifests.write_list(effect)
+            case Answer():
+                self.answer(effect.member, effect.verdict)
             case Wait():
                 self._services.metrics.swap_retries.inc()
+                self.was_lost = True
                 time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2**effect.attempt)))
         return None
 
+    def _load_footprints(self, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for head in self.heads:
+            if head is not None and head.id:
+                found |= self._services.store.load_footprints(EntryId(head.id), snapshot_ids)
+        return found
+
+    # --- loads -------------------------------------------------------------------------------------------
+
     def _load(self, effect: Load) -> Loaded:
+        services = self._services
         self._attempt = effect.attempt
-        heads = self._services.heads.load(effect.targets)
+        now_ms = services.clock_ms()
+        if not effect.fresh and self._trusts_cache:
+            hinted = services.heads.peek(effect.targets)
+            if hinted is not None:
+                self.heads = hinted
+                return Loaded(hinted, frozenset(), now_ms, is_hint=True)
+        heads = services.heads.load(effect.targets)
         # Heads first: a swap of ours that lands between the two looks has then stored the key we find. The other
         # way round we would see the head it made without its key, and discard the files of a live commit.
-        landed = effect.attempt > 1 and self._find_landed()
+        landed, settled = self._find_landed(only_clients=effect.attempt == 1)
         if landed:
-            heads = self._services.heads.load(effect.targets)
+            heads = services.heads.load(effect.targets)
         self.heads = heads
-        return Loaded(heads, landed, self._services.clock_ms())
+        return Loaded(heads, landed, now_ms, settled)
 
-    def _find_landed(self) -> bool:
-        """Whether our key is stored by a commit; raises KeyTaken when it is stored by a refusal."""
-        work = self._work
-        record = self._services.store.load_key(work.caller.principal, work.key)
-        if record is None:
-            return False
-        if record.fingerprint != work.caller.fingerprint:
-            raise BadInput("the key was used for another request", field="Idempotency-Key")
-        if is_failure(record.status):  # the same request, sent twice at once: its twin has been refused
-            raise KeyTaken
-        return True
+    def _find_landed(self, *, only_clients: bool) -> tuple[frozenset[int], dict[int, HeadgateError]]:
+        """Members whose key is stored by a commit, and those whose key was stored by something else."""
+        wanted = {
+            (work.caller.principal, work.key): member
+            for member, work in enumerate(self._works)
+            if work.caller.key is not None or not only_clients
+        }
+        landed: set[int] = set()
+        settled: dict[int, HeadgateError] = {}
+        if not wanted:
+            return frozenset(), settled
+        for identity, record in self._services.store.load_keys(tuple(wanted)).items():
+            member = wanted[identity]
+            if record.fingerprint != self._works[member].caller.fingerprint:
+                settled[member] = BadInput("the key was used for another request", field="Idempotency-Key")
+            elif is_failure(record.status):  # the same request, sent twice at once: its twin has been refused
+                settled[member] = KeyTaken()
+            else:
+                landed.add(member)
+        return frozenset(landed), settled
+
+    # --- the swap ----------------------------------------------------------------------------------------
 
     def _swap(self, effect: Swap) -> Reply:
         services = self._services
@@ -169,19 +259,29 @@ class _Driver:
             heads.append(head)
             operations.append(swap_operation(candidate, head, checkpointed=inline))
         operations.extend(store.CheckEntry(EntryId(head.id), head.version) for head in effect.unchanged)
-        operations.extend(self._records(effect.candidates, heads))
+        operations.extend(self._records(effect, heads))
+        try:
+            with services.metrics.time_files("write-manifests"):
+                journalled = self._outbox.flush()
+        except HeadgateError as error:
+            return SwapRefused(error)
+        operations.extend(journalled)
         try:
             with services.metrics.time_store("swap"):
                 refused = services.store.write(operations)
         except CommitUnknown:
-            self.is_in_doubt = True
+            self._in_doubt.update(share.member for share in effect.shares)
             for candidate in effect.candidates:  # it may have landed, and we may never hear of it
                 services.housekeeper.checkpoint_soon(candidate.target)
             return SwapUnknown()
         if refused is not None:
             return _refusal(refused, effect.candidates)
+        if journalled:
+            services.journal.settle([put.file.location for put in journalled])
+        services.metrics.group_size.observe(len(effect.shares))
         for candidate, head in zip(effect.candidates, heads, strict=True):
             self._remember(candidate, head)
+            self._clean_up(candidate)
         return Swapped(tuple(heads))
 
     def _write_file(self, candidate: Candidate) -> tuple[Head, bool]:
@@ -197,25 +297,38 @@ class _Driver:
         if inline:
             with services.metrics.time_files("write-metadata"):
                 services.files.write_new(location, encode_file(metadata))
-            self._written.setdefault(id(candidate), []).append(location)
+            self._metadata_files.setdefault(id(candidate), []).append(location)
         written = MetadataLogEntry(metadata_file=location, timestamp_ms=envelope.last_updated_ms)
         checkpoint = written if inline or base is None else base.checkpoint
         id_ = services.new_uuid() if base is None else base.id
         return Head(id_, version, metadata, location, checkpoint), inline
 
-    def _records(self, candidates: Sequence[Candidate], heads: Sequence[Head]) -> Iterable[store.Operation]:
-        work, now_ms, count = self._work, self._services.clock_ms(), len(candidates)
-        yield key_operation(work, candidates, heads, now_ms=now_ms)
-        for candidate, head in zip(candidates, heads, strict=True):
-            yield event_operation(work, candidate, head, now_ms=now_ms, event_count=count)
+    def _records(self, effect: Swap, heads: Sequence[Head]) -> Iterable[store.Operation]:
+        """Keys, events and footprints, each kind in one run: the store writes a run at once."""
+        now_ms = self._services.clock_ms()
+        by_target = {c.target: (c, head) for c, head in zip(effect.candidates, heads, strict=True)}
+        for share in effect.shares:
+            yield key_operation(self._works[share.member], share, by_target, now_ms=now_ms)
+        yield from event_operations(self._works, effect.shares, by_target, now_ms=now_ms)
+        for candidate, head in by_target.values():
+            for snapshot in added_snapshots(candidate.updates):
+                body = (
+                    None if snapshot.manifest_list is None else self._services.manifests.footprint(snapshot)
+                )
+                if body is not None:
+                    yield store.PutFootprint(EntryId(head.id), snapshot.snapshot_id, body)
+        for share in effect.shares:
+            yield from self._works[share.member].also
 
     def _remember(self, candidate: Candidate, head: Head) -> None:
         removes = any(delta.removed for delta in swap_logs(candidate).values())
         self._services.heads.put_swapped(candidate.target, head, base=candidate.base, removes=removes)
+        if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
+            self._services.housekeeper.checkpoint_soon(candidate.target)
 
     def _discard(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
-            written = (*self._written.pop(id(candidate), ()), *candidate.written)
+            written = (*self._metadata_files.pop(id(candidate), ()), *self._outbox.recall(candidate.written))
             if not written:
                 continue
             try:
@@ -224,54 +337,69 @@ class _Driver:
                 location = candidate.metadata.envelope.location
                 log(logging.WARNING, "discarded files were not deleted", location=location, error=str(error))
 
-    def store_unchanged(self, verdict: Committed) -> None:
-        """Keep the verdict of a commit that changes nothing, which no swap has stored, under the client's key."""
-        if self._work.caller.key is None:
-            return
-        now_ms = self._services.clock_ms()
-        refused = self._services.store.write((key_operation(self._work, (), verdict.heads, now_ms=now_ms),))
-        if refused is not None:
-            raise KeyTaken
-
-    def ask_for_checkpoints(self, verdict: Committed) -> None:
-        """Have the metadata files written that the swap left behind, whoever found that it landed."""
-        for commit, head in zip(self._work.commits, verdict.heads, strict=True):
-            if head is None:
-                continue
-            if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
-                self._services.housekeeper.checkpoint_soon(commit.target)
-
-    def clean_up(self, verdict: Committed) -> None:
+    def _clean_up(self, candidate: Candidate) -> None:
         """Delete metadata files that fell off the log, for tables that ask for it, after the commit."""
-        for candidate in verdict.candidates:
-            base, envelope = candidate.base, candidate.metadata.envelope
-            if base is None or envelope.properties.get(_DELETE_AFTER_COMMIT, "").lower() != "true":
-                continue
-            kept = {entry.metadata_file for entry in envelope.metadata_log}
-            gone = [
-                e.metadata_file for e in base.metadata.envelope.metadata_log if e.metadata_file not in kept
-            ]
-            if gone:
-                self._try_delete(gone, base.id, envelope)
-
-    def _try_delete(self, files: list[str], entry_id: str, envelope: Envelope) -> None:
+        base, envelope = candidate.base, candidate.metadata.envelope
+        if base is None or envelope.properties.get(_DELETE_AFTER_COMMIT, "").lower() != "true":
+            return
+        kept = {entry.metadata_file for entry in envelope.metadata_log}
+        gone = [e.metadata_file for e in base.metadata.envelope.metadata_log if e.metadata_file not in kept]
+        if not gone:
+            return
         try:
-            OwnFiles(self._services, envelope, entry_id=entry_id, exclusive=True).delete(files)
+            OwnFiles(self._services, envelope, entry_id=base.id, exclusive=True).delete(gone)
         except HeadgateError as error:  # the commit has landed, and a file too many does no harm
             log(logging.WARNING, "old metadata was not deleted", location=envelope.location, error=str(error))
 
-    def log(self, verdict: Committed | Refused | Unknown) -> None:
+    # --- verdicts ----------------------------------------------------------------------------------------
+
+    def describe_failure(self, member: int, error: HeadgateError) -> Verdict:
+        """What an error that ended the conversation means for a member."""
+        if member in self._in_doubt:
+            return Unknown(CommitUnknown(f"the outcome of this commit is not known: {error.message}"))
+        return Refused(error)
+
+    def answer(self, member: int, verdict: Verdict) -> None:
+        """Hand out a verdict, once."""
+        if member in self._answered:
+            return
+        self._answered.add(member)
+        work = self._works[member]
+        if isinstance(verdict, Committed) and verdict.replayed:
+            for commit in work.commits:  # whoever's swap it was may have died before its checkpoint
+                self._services.housekeeper.checkpoint_soon(commit.target)
+        elif isinstance(verdict, Committed) and not verdict.candidates:
+            verdict = self._store_unchanged(work, verdict)
+        if not isinstance(verdict, Committed):
+            name_other(verdict.error, self.heads, self._services.store)
+        self._log(work, verdict)
+        self._answer(member, verdict)
+
+    def _store_unchanged(self, work: Work, verdict: Committed) -> Verdict:
+        """Keep the verdict of a commit that changes nothing, which no swap has stored, under the client's key."""
+        if work.caller.key is None and not work.also:
+            return verdict
+        key = key_operation(work, Share(0, ()), {}, now_ms=self._services.clock_ms(), heads=verdict.heads)
+        try:
+            refused = self._services.store.write((key, *work.also))
+        except HeadgateError as error:
+            return Refused(error)
+        return verdict if refused is None else Refused(KeyTaken())
+
+    def _log(self, work: Work, verdict: Verdict) -> None:
         """One structured line and one count for every table of the commit."""
         word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
         self._services.metrics.count_commit(word)
+        if not LOGGER.isEnabledFor(logging.INFO):
+            return
         elapsed_ms = (time.perf_counter() - self._started) * 1000
         built = {c.target: c for c in verdict.candidates} if isinstance(verdict, Committed) else {}
-        for commit in self._work.commits:
+        for commit in work.commits:
             candidate = built.get(commit.target)
             base = candidate.base if candidate is not None else None
             log_commit(
                 table=".".join((*commit.target[0], commit.target[1])),
-                key=self._work.key,
+                key=work.key,
                 attempt=self._attempt,
                 base=None if base is None else base.metadata.envelope.current_snapshot_id,
                 head=None if candidate is None else candidate.metadata.envelope.current_snapshot_id,

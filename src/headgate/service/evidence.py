@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from headgate.core.flow import Head
+from headgate.core.commit import Head
 from headgate.errors import (
     ConflictFound,
     Diverged,

@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from headgate.core.commit import Committed, Verdict
 from headgate.errors import BadInput
 from headgate.format import strict_json
 from headgate.service.roles import Caller, Role
@@ -56,11 +57,25 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A reply may wait for an event after `seen`, without a worker; then `look` makes the reply anew."""
+    """A reply may wait for an event after `seen`, without a worker; then `look` makes the reply anew.
+
+    What no event tells of has no `seen`: it is looked for again and again, less and less often.
+    """
 
     within_ms: int
-    seen: int
+    seen: int | None
     look: Callable[[], Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A reply that comes when a commit has its verdict: `start` begins it without waiting, `finish` makes the reply.
+
+    `start` is given whom to tell, and may raise; `finish` raises the error of a refusal.
+    """
+
+    start: Callable[[Callable[[Verdict], None]], None]
+    finish: Callable[[Committed], Reply]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,7 @@ class Reply:
     headers: tuple[tuple[str, str], ...] = ()
     content_type: str = JSON
     hold: Hold | None = None  # there is nothing to tell yet: wait before this is sent
+    later: Later | None = None  # this is no reply yet
 
     @property
     def body(self) -> bytes:
@@ -102,6 +118,8 @@ class Route:
     takes_key: bool = False  # a mutation: honours Idempotency-Key, and a timeout is reported as unknown
     advertised: bool = True
     inline: bool = False  # answered on the event loop, even under overload: may not wait for anything
+    # Tried on the event loop first: no I/O in it, and None when the request needs a worker after all.
+    quick: Callable[[Services, Request], Reply | None] | None = None
 
     @property
     def endpoint(self) -> str:
@@ -134,6 +152,13 @@ def parts_reply(parts: tuple[bytes, ...], *, headers: tuple[tuple[str, str], ...
 def no_content() -> Reply:
     """204."""
     return Reply(HTTPStatus.NO_CONTENT)
+
+
+def later(
+    start: Callable[[Callable[[Verdict], None]], None], finish: Callable[[Committed], Reply]
+) -> Reply:
+    """A reply that comes when a commit has its verdict."""
+    return Reply(HTTPStatus.ACCEPTED, later=Later(start, finish))
 
 
 def not_modified(etag: str) -> Reply:

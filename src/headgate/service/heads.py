@@ -9,8 +9,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
+from headgate.core.commit import Head, Target
 from headgate.core.encoded_log import EncodedLog
-from headgate.core.flow import Head, Target
 from headgate.core.table import MetadataLogEntry, TableMetadata
 from headgate.format.table_metadata import decode_envelope
 from headgate.store.base import Entry, EntryId, Kind, Store, Stream
@@ -50,6 +50,18 @@ class HeadCache:
         return tuple(
             self._head_of(target, entry, held) for target, entry in zip(targets, entries, strict=True)
         )
+
+    def peek(self, targets: Sequence[Target]) -> tuple[Head, ...] | None:
+        """The heads as last seen, if all of them are remembered: hints, which only a swap or a load proves."""
+        found = []
+        with self._lock:
+            for target in targets:
+                id_ = self._ids.get(target)
+                cached = None if id_ is None else self._heads.get(id_)
+                if cached is None:
+                    return None
+                found.append(cached[0])
+        return tuple(found)
 
     def put(self, target: Target, head: Head, *, epoch: int) -> None:
         """Remember a head whose epoch is known."""

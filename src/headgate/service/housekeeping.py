@@ -1,4 +1,4 @@
-"""What the service does beside requests: checkpoints of large metadata, and forgetting old keys.
+"""What the service does beside requests: checkpoints of large metadata, files of a crash, and forgetting old keys.
 
 The store holds the head of every table; a metadata file is a checkpoint of it (docs/adr/0002). Small tables
 have theirs written before every swap. For large ones this thread writes the newest head's file within about
@@ -13,19 +13,31 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
 
-from headgate.core.flow import Head, Target
+from headgate.core.commit import Head, Target
+from headgate.core.table import MetadataLogEntry
 from headgate.errors import AlreadyExists, HeadgateError
 from headgate.files.base import Files
 from headgate.format.table_metadata import encode_file
 from headgate.service.heads import HeadCache
+from headgate.service.journal import ABANDONED_AFTER_MS, Journal
 from headgate.service.logs import log
 from headgate.store.base import EntryId, MarkCheckpoint, Store
 
 _ROUND_INTERVAL_S = 60.0
 _KEYS_PER_ROUND_MAX = 10_000
 _STALE_MAX = 10_000
+_NOTES_MAX = 5
 _BYTES_PER_S = 16 * 1024 * 1024  # a table of 64 MB of metadata is checkpointed every four seconds at most
+
+
+class Worker(Protocol):
+    """Background work with a thread of its own, because it may take minutes."""
+
+    def close(self) -> None:
+        """Stop, and return when nothing of it runs any more."""
 
 
 class Housekeeper:
@@ -36,6 +48,7 @@ class Housekeeper:
         store: Store,
         files: Files,
         heads: HeadCache,
+        journal: Journal,
         *,
         interval_s: float,
         key_lifetime_ms: int,
@@ -44,6 +57,7 @@ class Housekeeper:
         self._store = store
         self._files = files
         self._heads = heads
+        self._journal = journal
         self._interval_s = interval_s
         self._key_lifetime_ms = key_lifetime_ms
         self._clock_ms = clock_ms
@@ -52,15 +66,28 @@ class Housekeeper:
         self._rested: dict[Target, float] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._workers: list[Worker] = []
 
     def start(self) -> None:
-        """Find what an earlier process left behind, and begin."""
+        """Find what an earlier process left behind, files first: everything else reads them; and begin."""
+        self._journal.recover()
+        self._journal.start()
         self._find_stale()
         self._thread = threading.Thread(target=self._run, name="headgate-housekeeper", daemon=True)
         self._thread.start()
 
+    def adopt(self, worker: Worker) -> None:
+        """Have a worker closed with this one."""
+        self._workers.append(worker)
+
+    def dismiss(self) -> None:
+        """Close the workers, while the gates that they commit through are still open."""
+        while self._workers:
+            self._workers.pop().close()
+
     def close(self) -> None:
         """Stop, and write every checkpoint that is due."""
+        self.dismiss()
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -84,6 +111,25 @@ class Housekeeper:
         with contextlib.suppress(AlreadyExists):
             self._files.write_new(head.metadata_location, encode_file(head.metadata))
         self._store.write((MarkCheckpoint(EntryId(head.id), head.version, head.metadata_location),))
+        self._note_checkpoint(EntryId(head.id))
+
+    def _note_checkpoint(self, id_: EntryId) -> None:
+        """Have the remembered head know its newest file, so that the next commit puts it into the metadata log."""
+        for _ in range(_NOTES_MAX):
+            header = self._store.load_header_by_id(id_)
+            if header is None or header.checkpoint_location is None:
+                return
+            target = (header.namespace, header.name)
+            (head,) = self._heads.peek((target,)) or (None,)
+            if head is None or head.id != id_:
+                return  # whoever loads it next sees the file
+            if head.version != header.version:
+                continue  # a commit came between the two looks
+            file = MetadataLogEntry(
+                metadata_file=header.checkpoint_location, timestamp_ms=head.metadata.envelope.last_updated_ms
+            )
+            self._heads.put(target, replace(head, checkpoint=file), epoch=header.epoch)
+            return
 
     def _run(self) -> None:
         next_round = time.monotonic() + _ROUND_INTERVAL_S
@@ -120,11 +166,12 @@ class Housekeeper:
                 self._rested.clear()
 
     def _try_round(self) -> None:
-        """Forget old keys; take over the checkpoints of a replica that died."""
+        """Forget old keys; take over the checkpoints and the new files of a replica that died."""
         try:
             before_ms = self._clock_ms() - self._key_lifetime_ms
             self._store.expire_keys(before_ms=before_ms, limit=_KEYS_PER_ROUND_MAX)
             self._find_stale()
+            self._journal.recover(before_ms=self._clock_ms() - ABANDONED_AFTER_MS)
         except HeadgateError as error:
             log(logging.WARNING, "housekeeping was not finished; will try again", error=str(error))
 

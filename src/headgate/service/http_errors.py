@@ -89,6 +89,8 @@ SHAPES: Mapping[type[HeadgateError], Shape] = {
     errors.Unsupported: Shape(HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException"),
     # Not 503: clients take a 5xx that outlives their retries as "unknown", and this refusal is certain.
     errors.Overloaded: Shape(HTTPStatus.TOO_MANY_REQUESTS, "SlowDownException"),
+    # Only clients that know our codes are told this one, so that a 503 is no riddle to them.
+    errors.QueueFull: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     errors.StorageFailed: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     errors.InvariantBroken: Shape(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
     NoSuchRoute: Shape(HTTPStatus.NOT_FOUND, "NoSuchRouteException"),

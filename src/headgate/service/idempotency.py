@@ -28,8 +28,11 @@ HEADER = "idempotency-key"
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-class KeyTaken(Exception):  # noqa: N818 — it never leaves the service: `run` turns it into the first verdict
+class KeyTaken(HeadgateError):  # noqa: N818 — it never leaves the service: `run` turns it into the first verdict
     """Somebody stored a verdict under this key while we worked. Nothing of ours was applied."""
+
+    def __init__(self) -> None:
+        super().__init__("a verdict is stored under the key already")
 
 
 def parse_key(text: str | None) -> str | None:
@@ -79,15 +82,19 @@ def run(services: Services, route: Route, request: Request, replayers: Mapping[s
         return reply
     try:
         return route.handler(services, request)
-    except KeyTaken:
-        taken = True
     except HeadgateError as error:
+        return answer_error(services, request, error, replayers)
+
+
+def answer_error(
+    services: Services, request: Request, error: HeadgateError, replayers: Mapping[str, Replayer]
+) -> Reply:
+    """What a mutation under a key answers when it fails: the error, stored if it is final, or the first verdict."""
+    if not isinstance(error, KeyTaken):
         if not http_errors.is_terminal(error):
-            raise
-        taken = not _store_refusal(services, request.caller, http_errors.error_reply(error))
-        if not taken:
-            raise
-    invariant(taken, "only a key that is taken is answered from the store")
+            raise error
+        if _store_refusal(services, request.caller, http_errors.error_reply(error)):
+            raise error
     reply = _find_reply(services, request, replayers)
     if reply is None:  # it expired between the write and this read
         raise CommitUnknown(

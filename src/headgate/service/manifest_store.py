@@ -1,31 +1,62 @@
 """Manifests and manifest lists as the service reads and writes them: immutable, so cached in bounded memory.
 
-Each cached manifest has an index of its live paths, so that "is this path live?" costs a look-up per manifest.
-Names are unique to an attempt; nothing is ever overwritten. Thread-safe.
+What is written here is known here: a list just made is the next commit's base, and its entries need not be read
+back. "Is this path live?" is answered by one index of paths for all manifests, filled from footprints or, where
+there is none, from the files. Names are unique to an attempt; nothing is ever overwritten. Thread-safe.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from weakref import WeakSet
 
+from headgate.core.build import WriteManifest, WriteManifestList
+from headgate.core.conflicts import Finding
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
-from headgate.core.manifest import ManifestEntry, ManifestFile
-from headgate.core.plan import WriteManifest, WriteManifestList
-from headgate.core.table import TableMetadata
+from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest_list import Block, ManifestList, has_live_files
+from headgate.core.manifest_merge import MergeManifests
+from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.window import OwnManifests, find_list, find_own
 from headgate.files.base import Files
-from headgate.format.manifest_encode import encode_manifest
+from headgate.format.footprints import OwnManifest, decode_footprint, encode_footprint, hash_paths
+from headgate.format.manifest_encode import EncodedFile, EncodedManifest, encode_manifest
 from headgate.format.manifest_list_encode import encode_manifest_list
+from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
+from headgate.service.path_index import PathIndex
 from headgate.service.placement import metadata_folder
 
 _BYTES_MAX = 256 * 1024 * 1024
-_LISTED_MAX = 200_000  # manifests in cached lists, of all tables
+_LISTS_MAX = 1000
+_LISTED_MAX = 200_000  # manifests in cached lists, of all tables; what lists share counts each time
+_OWN_MAX = 100_000  # snapshots whose own manifests are remembered
+_WRITTEN_BYTES_MAX = 32 << 20
+_WRITTEN_ENTRY_BYTES = 2000
 _ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
 _STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has thousands of them for each file
+
+# Footprints of these snapshots, of those that the store has; the caller knows whose they are.
+LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
+Write = Callable[[str, bytes], None]  # has a file written, now or before the swap
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A manifest written here. Of a merged one, whose blocks were copied, the bytes are kept instead of entries."""
+
+    hashes: bytes
+    entries: tuple[NewEntry, ...] | None = None
+    files: tuple[EncodedFile, ...] = ()
+    data: bytes | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.hashes) + _WRITTEN_ENTRY_BYTES * len(self.entries or ()) + len(self.data or b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +75,31 @@ class ManifestStore:
         self._new_uuid = new_uuid
         self._lock = threading.Lock()
         self._manifests: OrderedDict[tuple[str, int, int | None], _Cached] = OrderedDict()
-        self._lists: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()
+        self._lists: OrderedDict[str, ManifestList] = OrderedDict()
+        self._own: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()  # by manifest list
+        self._made: OrderedDict[int, list[str]] = OrderedDict()  # manifests of snapshots without a list yet
+        self._written: OrderedDict[str, _Written] = OrderedDict()
+        self._written_bytes = 0
+        self._inline: OrderedDict[str, OwnManifest] = OrderedDict()  # entries in footprints, by manifest
         self._bytes = 0
         self._listed = 0
+        self._paths = PathIndex()
+        self._indexed: WeakSet[Block] = WeakSet()
 
     @property
     def size_bytes(self) -> int:
-        """How much the cached manifests take, roughly."""
-        return self._bytes
+        """How much the cached manifests and the index of paths take, roughly."""
+        return self._bytes + self._paths.size_bytes + self._written_bytes
 
-    def read_list(self, location: str) -> tuple[ManifestFile, ...]:
+    def read_list(self, location: str) -> ManifestList:
         """The manifests of a snapshot."""
         with self._lock:
             cached = self._lists.get(location)
             if cached is not None:
                 self._lists.move_to_end(location)
                 return cached
-        found = decode_manifest_list(self._files.read(location, limit_bytes=_BYTES_MAX), location=location)
+        data = self._files.read(location, limit_bytes=_BYTES_MAX)
+        found = ManifestList.of(decode_manifest_list(data, location=location))
         self._keep_list(location, found)
         return found
 
@@ -68,20 +107,88 @@ class ManifestStore:
         """All entries of a manifest, with statistics."""
         return self._load(manifest).entries
 
-    def find_live(self, wanted: FindLive) -> FoundLive:
-        """Which of the paths are live in which manifests."""
-        found: list[tuple[ManifestFile, ManifestEntry]] = []
-        for manifest in wanted.manifests:
-            live = self._load(manifest).live
-            if len(live) < len(wanted.paths):
-                hits = [path for path in live if path in wanted.paths]
-            else:
-                hits = [path for path in wanted.paths if path in live]
-            found.extend((manifest, entry) for path in sorted(hits) for entry in live[path])
-        return tuple(found)
+    def read_own(self, snapshots: Sequence[Snapshot], footprints: LoadFootprints) -> OwnManifests:
+        """The manifests that each snapshot itself added: remembered, from its footprint, or from its list."""
+        found: dict[int, tuple[ManifestFile, ...]] = {}
+        missing = []
+        with self._lock:
+            for snapshot in snapshots:
+                own = self._own.get(find_list(snapshot))
+                if own is None:
+                    missing.append(snapshot)
+                else:
+                    found[snapshot.snapshot_id] = own
+        if missing:
+            bodies = footprints([snapshot.snapshot_id for snapshot in missing])
+            for snapshot in missing:
+                found[snapshot.snapshot_id] = self._read_own(snapshot, bodies.get(snapshot.snapshot_id))
+        return OwnManifests(tuple(found[snapshot.snapshot_id] for snapshot in snapshots))
 
-    def write_manifest(self, wanted: WriteManifest) -> ManifestFile:
-        """Encode and write a manifest under a name of its own."""
+    def _read_own(self, snapshot: Snapshot, body: bytes | None) -> tuple[ManifestFile, ...]:
+        known = None if body is None else decode_footprint(body)
+        if known is None:
+            own = find_own(self.read_list(find_list(snapshot)), snapshot)
+        else:
+            own = tuple(one.manifest for one in known)
+            self._keep_inline(known)
+        self._keep_own(find_list(snapshot), own)
+        return own
+
+    def find_live(self, wanted: FindLive, footprints: LoadFootprints) -> FoundLive:
+        """Which of the paths are live in which manifests."""
+        with self._lock:
+            if self._paths.size_bytes > self._limit_bytes // 2:
+                self._paths.clear()
+                self._indexed.clear()
+        self._index(wanted.manifests, footprints)
+        with self._lock:
+            perhaps = self._paths.find(sorted(wanted.paths))
+        found: list[tuple[ManifestFile, ManifestEntry]] = []
+        for path, places in perhaps.items():
+            for place in places:
+                manifest = wanted.manifests.find(place)
+                if manifest is None or wanted.content not in (None, manifest.content):
+                    continue
+                found.extend((manifest, entry) for entry in self._load(manifest).live.get(path, ()))
+        return FoundLive(tuple(found))
+
+    def _index(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
+        """Have every manifest of the list in the index of paths. Blocks are shared, so few are new."""
+        with self._lock:
+            blocks = [block for block in manifests.blocks if block not in self._indexed]
+            if not blocks:
+                return
+            new = [m for b in blocks for m in b.manifests if m.manifest_path not in self._paths]
+        by_snapshot: dict[int, list[ManifestFile]] = {}
+        for manifest in new:
+            if has_live_files(manifest):
+                by_snapshot.setdefault(manifest.added_snapshot_id, []).append(manifest)
+        hashes = self._find_hashes(by_snapshot, footprints)
+        with self._lock:
+            for manifest in new:
+                if manifest.manifest_path in hashes:
+                    self._paths.add(manifest.manifest_path, hashes[manifest.manifest_path])
+            self._indexed.update(blocks)
+
+    def _find_hashes(
+        self, by_snapshot: Mapping[int, list[ManifestFile]], footprints: LoadFootprints
+    ) -> dict[str, bytes]:
+        hashes: dict[str, bytes] = {}
+        bodies = footprints(list(by_snapshot)) if by_snapshot else {}
+        for snapshot_id, manifests in by_snapshot.items():
+            body = bodies.get(snapshot_id)
+            known = () if body is None else decode_footprint(body) or ()
+            by_path = {own.manifest.manifest_path: own.hashes for own in known}
+            for manifest in manifests:
+                path = manifest.manifest_path
+                found = by_path.get(path)
+                if found is None:
+                    found = hash_paths(entry.file.file_path for entry in self.read_entries(manifest))
+                hashes[path] = found
+        return hashes
+
+    def write_manifest(self, wanted: WriteManifest, write: Write) -> ManifestFile:
+        """Encode a manifest under a name of its own, and have it written."""
         spec = wanted.table.find_spec(wanted.spec_id)
         encoded = encode_manifest(
             wanted.entries,
@@ -90,18 +197,56 @@ class ManifestStore:
             format_version=wanted.table.envelope.format_version,
             content=wanted.content,
         )
+        hashes = hash_paths(entry.file.file_path for entry in wanted.entries)
+        return self._publish(wanted, encoded, _Written(hashes, wanted.entries, encoded.files), write)
+
+    def merge_manifests(self, wanted: MergeManifests, write: Write) -> ManifestFile | Finding | None:
+        """Write one manifest of what several hold; a finding when they may not be merged."""
+        spec = wanted.table.find_spec(wanted.spec_id)
+        merged = splice_manifests(
+            [self._find_source(manifest) for manifest in wanted.manifests],
+            snapshot_id=wanted.snapshot_id,
+            spec=spec,
+            schema=schema_for_spec(spec, wanted.table.envelope.schemas, current=wanted.table.schema()),
+            format_version=wanted.table.envelope.format_version,
+            content=wanted.content,
+        )
+        if merged is None or isinstance(merged, Finding):
+            return merged
+        hashes = b"".join(map(self._find_manifest_hashes, wanted.manifests))
+        return self._publish(wanted, merged, _Written(hashes, data=merged.data), write)
+
+    def _find_source(self, manifest: ManifestFile) -> Source:
+        with self._lock:
+            written = self._written.get(manifest.manifest_path)
+        if written is None:
+            data = self._files.read(manifest.manifest_path, limit_bytes=_BYTES_MAX)
+            return Source(manifest, data)
+        if written.entries is None:
+            return Source(manifest, written.data)
+        return Source(manifest, None, inherit(written.entries, manifest), written.files)
+
+    def _find_manifest_hashes(self, manifest: ManifestFile) -> bytes:
+        with self._lock:
+            written = self._written.get(manifest.manifest_path)
+        if written is not None:
+            return written.hashes
+        return hash_paths(entry.file.file_path for entry in self.read_entries(manifest))
+
+    def _publish(
+        self, wanted: WriteManifest | MergeManifests, encoded: EncodedManifest, kept: _Written, write: Write
+    ) -> ManifestFile:
         location = self._name(wanted.table, f"{wanted.snapshot_id}-m")
-        self._files.write_new(location, (encoded.data,))
-        number = wanted.sequence_number
+        write(location, encoded.data)
+        self._keep_written(location, wanted.snapshot_id, kept)
+        number, least = wanted.sequence_number, encoded.min_sequence_number
         return ManifestFile(
             manifest_path=location,
             manifest_length=len(encoded.data),
             partition_spec_id=wanted.spec_id,
             content=wanted.content,
             sequence_number=number,
-            min_sequence_number=number
-            if encoded.min_sequence_number is None
-            else encoded.min_sequence_number,
+            min_sequence_number=number if least is None else least,
             added_snapshot_id=wanted.snapshot_id,
             added_files_count=encoded.added_files_count,
             existing_files_count=encoded.existing_files_count,
@@ -112,8 +257,8 @@ class ManifestStore:
             partitions=encoded.partitions,
         )
 
-    def write_list(self, wanted: WriteManifestList) -> str:
-        """Encode and write a manifest list under a name of its own."""
+    def write_list(self, wanted: WriteManifestList, write: Write) -> str:
+        """Encode a manifest list under a name of its own, and have it written."""
         data = encode_manifest_list(
             wanted.manifests,
             format_version=wanted.table.envelope.format_version,
@@ -123,21 +268,70 @@ class ManifestStore:
             first_row_id=wanted.first_row_id,
         )
         location = self._name(wanted.table, f"snap-{wanted.snapshot_id}")
-        self._files.write_new(location, (data,))
+        write(location, data)
         self._keep_list(location, wanted.manifests)
+        with self._lock:
+            made = self._made.pop(wanted.snapshot_id, [])
+        # New ones stand in front, also those that a client wrote; what was rewritten in its place was made here.
+        front = wanted.manifests.blocks[0].manifests if wanted.manifests.blocks else ()
+        own = {m.manifest_path: m for m in front if m.added_snapshot_id == wanted.snapshot_id}
+        own |= {path: m for path in made if (m := wanted.manifests.find(path)) is not None}
+        self._keep_own(location, tuple(own.values()))
         return location
+
+    def footprint(self, snapshot: Snapshot) -> bytes | None:
+        """What a snapshot that was just built here brought; None when it was not built here."""
+        with self._lock:
+            own = self._own.get(find_list(snapshot))
+            written = [self._written.get(manifest.manifest_path) for manifest in own or ()]
+        if own is None:
+            return None
+        parts: list[tuple[ManifestFile, bytes, tuple[ManifestEntry, ...] | None]] = []
+        for manifest, kept in zip(own, written, strict=True):
+            if kept is None:
+                return None
+            entries = None if kept.entries is None else inherit(kept.entries, manifest)
+            parts.append((manifest, kept.hashes, entries))
+        return encode_footprint(parts)
 
     def _name(self, table: TableMetadata, stem: str) -> str:
         envelope = table.envelope
         return f"{metadata_folder(envelope.location, envelope.properties)}/{stem}-{self._new_uuid()}.avro"
 
-    def _keep_list(self, location: str, manifests: tuple[ManifestFile, ...]) -> None:
+    # --- memory ------------------------------------------------------------------------------------------
+
+    def _keep_list(self, location: str, manifests: ManifestList) -> None:
         with self._lock:
             if location not in self._lists:
                 self._listed += len(manifests)
             self._lists[location] = manifests
-            while self._listed > _LISTED_MAX and len(self._lists) > 1:
+            while len(self._lists) > 1 and (self._listed > _LISTED_MAX or len(self._lists) > _LISTS_MAX):
                 self._listed -= len(self._lists.popitem(last=False)[1])
+
+    def _keep_own(self, location: str, own: tuple[ManifestFile, ...]) -> None:
+        with self._lock:
+            self._own[location] = own
+            while len(self._own) > _OWN_MAX:
+                self._own.popitem(last=False)
+
+    def _keep_inline(self, known: Iterable[OwnManifest]) -> None:
+        with self._lock:
+            for own in known:
+                if own.encoded_entries is not None:
+                    self._inline[own.manifest.manifest_path] = own
+            while len(self._inline) > _OWN_MAX // 4:
+                self._inline.popitem(last=False)
+
+    def _keep_written(self, location: str, snapshot_id: int, kept: _Written) -> None:
+        with self._lock:
+            self._made.setdefault(snapshot_id, []).append(location)
+            while len(self._made) > _LISTS_MAX:
+                self._made.popitem(last=False)
+            self._paths.add(location, kept.hashes)
+            self._written[location] = kept
+            self._written_bytes += kept.size_bytes
+            while self._written_bytes > _WRITTEN_BYTES_MAX and len(self._written) > 1:
+                self._written_bytes -= self._written.popitem(last=False)[1].size_bytes
 
     def _load(self, manifest: ManifestFile) -> _Cached:
         # Inherited numbers are part of what is cached, so they are part of the key.
@@ -147,9 +341,7 @@ class ManifestStore:
             if cached is not None:
                 self._manifests.move_to_end(key)
                 return cached
-        location = manifest.manifest_path
-        data = self._files.read(location, limit_bytes=_BYTES_MAX)
-        entries = tuple(decode_manifest(data, manifest, location=location, metrics=True))
+        entries = self._read_entries(manifest)
         live: dict[str, tuple[ManifestEntry, ...]] = {}
         for entry in entries:
             if entry.is_live:
@@ -160,10 +352,44 @@ class ManifestStore:
                 return cached
             self._bytes += cached.size_bytes
             self._manifests[key] = cached
-            while self._bytes > self._limit_bytes and len(self._manifests) > 1:
+            while self._bytes > self._limit_bytes // 2 and len(self._manifests) > 1:
                 _, dropped = self._manifests.popitem(last=False)
                 self._bytes -= dropped.size_bytes
         return cached
+
+    def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        location = manifest.manifest_path
+        with self._lock:
+            written = self._written.get(location)
+            inline = self._inline.get(location)
+        if written is not None and written.entries is not None:
+            return inherit(written.entries, manifest)
+        if inline is not None and inline.manifest == manifest and (known := inline.entries()) is not None:
+            return known
+        data = None if written is None else written.data
+        if data is None:
+            data = self._files.read(location, limit_bytes=_BYTES_MAX)
+        return tuple(decode_manifest(data, manifest, location=location, metrics=True))
+
+
+def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+    """Entries that were written, as a reader of the manifest sees them: with the numbers that they inherit."""
+    found: list[ManifestEntry] = []
+    next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
+    for entry in entries:
+        is_added = entry.status is EntryStatus.ADDED
+        inherited = manifest.sequence_number if is_added or manifest.sequence_number == 0 else None
+        file, live = entry.file, entry.status is not EntryStatus.DELETED
+        if manifest.first_row_id is None:
+            file = file if file.first_row_id is None else replace(file, first_row_id=None)
+        elif file.first_row_id is None and live and next_row_id is not None:
+            file, next_row_id = replace(file, first_row_id=next_row_id), next_row_id + file.record_count
+        number = entry.data_sequence_number
+        number = inherited if number is None else number
+        file_number = entry.file_sequence_number
+        file_number = inherited if file_number is None else file_number
+        found.append(ManifestEntry(entry.status, entry.snapshot_id, number or 0, file_number, file))
+    return tuple(found)
 
 
 def _size_bytes(entry: ManifestEntry) -> int:

@@ -48,6 +48,42 @@ class Metrics:
         self.swap_retries = Counter(
             "headgate_swap_retries", "Swaps lost to another commit and tried again", registry=self.registry
         )
+        self.group_size = Histogram(
+            "headgate_group_size",
+            "Commits published by one swap",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
+            registry=self.registry,
+        )
+        self.gate_refusals = Counter(
+            "headgate_gate_refusals",
+            "Commits refused because too many waited for their table",
+            registry=self.registry,
+        )
+        self.gate_depth = Gauge(
+            "headgate_gate_depth", "Commits waiting for their table", registry=self.registry
+        )
+        self.cache_bytes = Gauge(
+            "headgate_cache_bytes", "Memory of caches, roughly", ("cache",), registry=self.registry
+        )
+        self.jobs_pending = Gauge(
+            "headgate_jobs_pending",
+            "Requests acknowledged and not carried out yet, of all replicas, as last counted",
+            registry=self.registry,
+        )
+        self.jobs_done = Counter(
+            "headgate_jobs_done", "Acknowledged requests by verdict", ("verdict",), registry=self.registry
+        )
+        self.job_retries = Counter(
+            "headgate_job_retries",
+            "Acknowledged requests that failed for now and are tried again",
+            registry=self.registry,
+        )
+        self.expired_snapshots = Counter(
+            "headgate_expired_snapshots", "Snapshots expired by the service", registry=self.registry
+        )
+        self.expired_files = Counter(
+            "headgate_expired_files", "Files of expired snapshots deleted", registry=self.registry
+        )
         self.store_seconds = Histogram(
             "headgate_store_seconds",
             "Time in the database",

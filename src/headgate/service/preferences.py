@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 HEADER = "prefer"
@@ -9,8 +10,38 @@ HEADER = "prefer"
 
 def wants_minimal(headers: Mapping[str, str]) -> bool:
     """Whether the first `return` preference is `minimal`; of two of one name the first counts."""
+    value = _find(headers, "return")
+    return value is not None and value.lower() == "minimal"
+
+
+def wants_async(headers: Mapping[str, str]) -> bool:
+    """Whether an acknowledgement will do, and the verdict is asked for later."""
+    return _find(headers, "respond-async") is not None
+
+
+def find_wait(headers: Mapping[str, str]) -> str | None:
+    """How many seconds the client would wait for an answer, as it says so; None when it does not."""
+    return _find(headers, "wait")
+
+
+def _find(headers: Mapping[str, str], wanted: str) -> str | None:
+    """The value of a preference, empty when it has none; None when it is not there."""
     for preference in headers.get(HEADER, "").split(","):
         name, _, value = preference.partition(";")[0].partition("=")
-        if name.strip().lower() == "return":
-            return value.strip().strip('"').lower() == "minimal"
-    return False
+        if name.strip().lower() == wanted:
+            return value.strip().strip('"')
+    return None
+
+
+def wants_fold(headers: Mapping[str, str]) -> bool | None:
+    """Whether an append may share its snapshot with others (`group=fold`), or not (`group=chain`); None: not said."""
+    value = _find(headers, "group")
+    return {"fold": True, "chain": False}.get((value or "").lower())
+
+
+def find_deadline(headers: Mapping[str, str]) -> float | None:
+    """When the client's patience ends (`wait=<seconds>`), by the monotonic clock; None when it does not say."""
+    value = find_wait(headers)
+    if value is None or not value.isascii() or not value.isdigit() or len(value) > 6:
+        return None
+    return time.monotonic() + int(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.service import (
     routes_feed,
+    routes_jobs,
     routes_namespaces,
     routes_openapi,
     routes_service,
@@ -18,6 +19,7 @@ _ROUTES = (
     *routes_tables.ROUTES,
     *routes_views.ROUTES,
     *routes_feed.ROUTES,
+    *routes_jobs.ROUTES,
     *routes_openapi.ROUTES,
 )
 
@@ -26,5 +28,5 @@ def all_routes() -> RouteTable:
     """Every route, the config that lists them, and every replayer of stored successes."""
     return RouteTable(
         routes=(routes_service.config_route(_ROUTES), *_ROUTES),
-        replayers={**routes_tables.REPLAYERS, **routes_views.REPLAYERS},
+        replayers={**routes_tables.REPLAYERS, **routes_views.REPLAYERS, **routes_jobs.REPLAYERS},
     )

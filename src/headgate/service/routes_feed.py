@@ -1,4 +1,4 @@
-"""The routes of the change feed and of verdicts: what happened, for everybody; what became of a commit, for its owner.
+"""The routes of the change feed: what happened, for everybody, down to the files of a snapshot.
 
 All of them only read. A feed that is at its end may be waited for; the wait itself is in `waiting`.
 """
@@ -7,20 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
-from headgate.errors import BadInput, NotFound
+from headgate.errors import BadInput
 from headgate.format.strict_json import decode_into
 from headgate.service import feed, tables
 from headgate.service.exchange import Body, Hold, Reply, Request, Route, json_reply
 from headgate.service.feed import Cursor, EventsRequest, Load
-from headgate.service.http_errors import is_failure
-from headgate.service.idempotency import parse_key
 from headgate.service.paging import read_size
 from headgate.service.roles import Role
 from headgate.service.services import Services
 from headgate.service.snapshot_changes import find_snapshot, read_changes
-from headgate.store.base import EntryId, KeyRecord, StoredEvent
+from headgate.store.base import EntryId, StoredEvent
 
 _CATALOG_FEED = "events"
 
@@ -87,48 +83,10 @@ def load_changes(services: Services, request: Request) -> Reply:
     return json_reply(read_changes(services, head, snapshot, token=request.query.get("cursor"), size=size))
 
 
-def load_verdict(services: Services, request: Request) -> Reply:
-    """GET /v1/commits/{key}: the verdict of a commit that the caller sent under this key."""
-    key = parse_key(request.params["key"])
-    record = services.store.load_key(request.caller.principal, str(key))
-    if record is None:
-        raise NotFound(
-            f"no verdict under this key: the commit is unknown, or still running; key={key}", kind="commit"
-        )
-    return json_reply(_show_verdict(record))
-
-
-def _show_verdict(record: KeyRecord) -> dict[str, object]:
-    refused = is_failure(record.status)
-    shown: dict[str, object] = {
-        "key": record.key,
-        "status": "refused" if refused else "committed",
-        "http-status": record.status,
-        "created-at-ms": record.created_at_ms,
-    }
-    stored = msgspec.json.decode(record.body, type=dict[str, object])
-    if refused:
-        return {**shown, "error": stored["error"]}
-    changed = msgspec.convert(stored.get("tables", []), type=list[dict[str, object]])
-    found = [_show_table(table) for table in changed]
-    return {**shown, **(found[0] if len(found) == 1 else {"tables": found})}
-
-
-def _show_table(stored: dict[str, object]) -> dict[str, object]:
-    ids = msgspec.convert(stored["snapshot-ids"], type=list[int])
-    return {
-        "table": {"namespace": stored["namespace"], "name": stored["name"]},
-        "metadata-location": stored["metadata-location"],
-        "snapshot-id": ids[-1] if ids else None,
-        "snapshot-ids": ids,
-    }
-
-
 _TABLE = "/v1/namespaces/{namespace}/tables/{table}"
 
 ROUTES = (
     Route("POST", "/v1/events", read_events, Role.READ, Body.JSON),
     Route("GET", f"{_TABLE}/events", read_table_events, Role.READ),
     Route("GET", f"{_TABLE}/snapshots/{{snapshot-id}}/changes", load_changes, Role.READ),
-    Route("GET", "/v1/commits/{key}", load_verdict, Role.READ),
 )

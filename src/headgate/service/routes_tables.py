@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
-from headgate.core.flow import Head, Target
+from headgate.core.commit import Committed, Head, Target
 from headgate.core.table import TableMetadata
-from headgate.errors import BadInput, NotFound, Unsupported
+from headgate.errors import BadInput, HeadgateError, NotFound, Unsupported
 from headgate.format.strict_json import decode_into
 from headgate.format.table_metadata import METADATA_BYTES_MAX, encode_parts, inflate
-from headgate.service import table_lifecycle, tables
+from headgate.service import jobs, table_lifecycle, tables
 from headgate.service.commit_records import Landed, landed_in
+from headgate.service.commit_requests import check_target, plan_table, plan_transaction
+from headgate.service.commits import run_commit, submit_commit
 from headgate.service.exchange import (
     Body,
     Reply,
     Request,
     Route,
     json_reply,
+    later,
     no_content,
     not_modified,
     parts_reply,
 )
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import read_page
-from headgate.service.preferences import wants_minimal
+from headgate.service.preferences import find_deadline, wants_async, wants_fold, wants_minimal
 from headgate.service.roles import Role
 from headgate.service.services import Services
 from headgate.service.table_requests import (
@@ -35,7 +39,6 @@ from headgate.service.table_requests import (
     RegisterTableRequest,
     RenameRequest,
 )
-from headgate.service.tables import check_target
 from headgate.store.base import EntryId, Kind
 
 
@@ -128,10 +131,36 @@ def table_exists(services: Services, request: Request) -> Reply:
 def commit_table(services: Services, request: Request) -> Reply:
     """POST /v1/namespaces/{namespace}/tables/{table}"""
     body = decode_into(CommitTableRequest, request.body, max_depth=request.json_depth_max)
-    head, landed = tables.commit_table(services, request.caller, _target(request), body)
-    if wants_minimal(request.headers):
-        return _minimal_reply(head, landed)
-    return _table_reply(head, head.metadata, with_config=False)
+    if wants_async(request.headers):
+        return jobs.accept_table(services, request, _target(request), body)
+    work = plan_table(services, request.caller, _target(request), body)
+    work = replace(work, fold=wants_fold(request.headers))
+    deadline = find_deadline(request.headers)
+
+    def finish(verdict: Committed) -> Reply:
+        head, landed = tables.describe_commit(services, work, verdict)
+        if wants_minimal(request.headers):
+            return _minimal_reply(head, landed)
+        return _table_reply(head, head.metadata, with_config=False)
+
+    if work.commits[0].creates():
+        return finish(run_commit(services, work))
+    return later(lambda done: submit_commit(services, work, done, deadline=deadline), finish)
+
+
+def commit_quickly(services: Services, request: Request) -> Reply | None:
+    """As `commit_table`, on the event loop: for small requests of changes, which need nothing but their head."""
+    body = request.body
+    if len(body) > _QUICK_BYTES_MAX or any(word in body for word in _NEEDS_WORKER):
+        return None
+    if wants_async(request.headers):
+        return None  # to acknowledge it is to write it
+    try:
+        return commit_table(services, request)
+    except HeadgateError:
+        if request.caller.key is None:
+            raise
+        return None  # a worker finds the same, and stores the refusal under the key
 
 
 def drop_table(services: Services, request: Request) -> Reply:
@@ -159,7 +188,9 @@ def rename_table(services: Services, request: Request) -> Reply:
 def commit_transaction(services: Services, request: Request) -> Reply:
     """POST /v1/transactions/commit"""
     body = decode_into(CommitTransactionRequest, request.body, max_depth=request.json_depth_max)
-    tables.commit_transaction(services, request.caller, body.table_changes)
+    if wants_async(request.headers):
+        return jobs.accept_transaction(services, request, body.table_changes)
+    run_commit(services, plan_transaction(services, request.caller, body.table_changes))
     return no_content()
 
 
@@ -193,6 +224,9 @@ def replay_unregistered(services: Services, request: Request, stored: Mapping[st
     return parts_reply((b'{"metadata-location":', msgspec.json.encode(location), b',"metadata":', text, b"}"))
 
 
+_QUICK_BYTES_MAX = 64 << 10
+# Words of requests that look at files or namespaces before they are queued, or are answered by another road.
+_NEEDS_WORKER = (b"add-snapshot", b"assert-create", b"statistics")
 _ALL = "/v1/namespaces/{namespace}/tables"
 _ONE = "/v1/namespaces/{namespace}/tables/{table}"
 
@@ -204,7 +238,7 @@ ROUTES = (
     ),
     Route("GET", _ONE, load_table, Role.READ),
     Route("HEAD", _ONE, table_exists, Role.READ),
-    Route("POST", _ONE, commit_table, Role.INSERT, Body.JSON, takes_key=True),
+    Route("POST", _ONE, commit_table, Role.INSERT, Body.JSON, takes_key=True, quick=commit_quickly),
     Route("DELETE", _ONE, drop_table, Role.ADMIN, takes_key=True),
     Route("POST", f"{_ONE}/unregister", unregister_table, Role.ADMIN, takes_key=True),
     Route("GET", f"{_ONE}/credentials", load_credentials, Role.READ),

@@ -18,8 +18,11 @@ from headgate.files.base import Files
 from headgate.files.open import open_files
 from headgate.files.s3_config import S3Config
 from headgate.service.auth import Authenticator
+from headgate.service.gate import Gates
 from headgate.service.heads import HeadCache
 from headgate.service.housekeeping import Housekeeper
+from headgate.service.job_queue import JobQueue
+from headgate.service.journal import Journal
 from headgate.service.manifest_store import ManifestStore
 from headgate.service.metrics import Metrics
 from headgate.service.settings import Settings
@@ -40,14 +43,23 @@ class Services:
     metrics: Metrics
     authenticator: Authenticator
     heads: HeadCache
+    journal: Journal
     housekeeper: Housekeeper
     manifests: ManifestStore
+    jobs: JobQueue
+    gates: Gates
+    writers: ThreadPoolExecutor  # parallel PUTs to an object store
     background: ThreadPoolExecutor  # work that outlives its request: purges
 
     def close(self) -> None:
         """Let go of everything. Safe to call twice."""
+        self.jobs.close()
+        self.housekeeper.dismiss()
+        self.gates.close()
+        self.writers.shutdown(wait=True)
         self.background.shutdown(wait=True)
         self.housekeeper.close()
+        self.journal.close()
         self.store.close()
 
 
@@ -73,14 +85,27 @@ def build_services(
     locations = location_policy(settings)
     files = AllowedFiles(files, locations)
     heads = HeadCache(store, limit_bytes=settings.cache_bytes)
+    journal = Journal(files, store, clock_ms)
     housekeeper = Housekeeper(
         store,
         files,
         heads,
+        journal,
         interval_s=settings.checkpoint_interval_s,
         key_lifetime_ms=settings.key_lifetime_s * 2000,  # a grace as long as the promise: clocks differ
         clock_ms=clock_ms,
     )
+    metrics = Metrics()
+    gates = Gates(
+        leaders=settings.gate_leaders,
+        queue_max=settings.gate_queue_max,
+        group_max=settings.group_max,
+        metrics=metrics,
+    )
+    metrics.gate_depth.set_function(lambda: gates.depth)
+    metrics.cache_bytes.labels("heads").set_function(lambda: heads.size_bytes)
+    manifests = ManifestStore(files, limit_bytes=settings.manifest_cache_bytes, new_uuid=new_uuid)
+    metrics.cache_bytes.labels("manifests").set_function(lambda: manifests.size_bytes)
     return Services(
         settings=settings,
         store=store,
@@ -88,11 +113,15 @@ def build_services(
         locations=locations,
         clock_ms=clock_ms,
         new_uuid=new_uuid,
-        metrics=Metrics(),
+        metrics=metrics,
         authenticator=Authenticator(store, clock_ms=clock_ms, token_lifetime_s=settings.token_lifetime_s),
         heads=heads,
+        journal=journal,
         housekeeper=housekeeper,
-        manifests=ManifestStore(files, limit_bytes=settings.manifest_cache_bytes, new_uuid=new_uuid),
+        manifests=manifests,
+        jobs=JobQueue(store, settings, metrics, clock_ms=clock_ms, owner=new_uuid()),
+        gates=gates,
+        writers=ThreadPoolExecutor(settings.put_parallel_max, thread_name_prefix="headgate-put"),
         background=ThreadPoolExecutor(max_workers=2, thread_name_prefix="headgate-background"),
     )
 

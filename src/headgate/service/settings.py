@@ -15,6 +15,7 @@ from headgate.core.locations import canonical
 from headgate.errors import BadInput
 
 TOKEN_LIFETIME_S_MAX = 3600
+LINGER_MS_MAX = 60_000
 
 
 def _setting(
@@ -77,11 +78,38 @@ class Settings:
         30.0, "how long a stopping service waits for its last requests", low=0, high=600
     )
     workers: int = _setting(16, "threads that do the work of requests", low=1, high=256)
+    gate_leaders: int = _setting(
+        8, "threads that judge and publish groups of commits, each of another table", low=1, high=256
+    )
+    gate_queue_max: int = _setting(
+        1024, "commits of one table that may wait; over it, 503 with Retry-After", low=1, high=1 << 20
+    )
+    group_max: int = _setting(64, "most commits that one swap publishes", low=1, high=1024)
+    put_parallel_max: int = _setting(128, "files written to an object store at once", low=1, high=1024)
     in_flight_max: int = _setting(
-        256, "requests in the service at once; over it, 429 with Retry-After", low=1, high=65536
+        1024, "requests in the service at once; over it, 429 with Retry-After", low=1, high=65536
     )
     waiters_max: int = _setting(
         128, "requests that wait for an event at once; over it, 429 with Retry-After", low=0, high=65536
+    )
+    jobs_max: int = _setting(
+        10_000,
+        "requests acknowledged and not carried out yet, of all replicas, about; over it, 503 with Retry-After",
+        low=1,
+        high=1_000_000,
+    )
+    job_workers: int = _setting(16, "threads that carry out acknowledged requests", low=1, high=256)
+    job_lease_s: float = _setting(
+        15.0,
+        "how long a replica has an acknowledged request to itself; one that died in it is stood in for afterwards",
+        low=0.1,
+        high=3600,
+    )
+    stream_linger_ms: int = _setting(
+        1000,
+        "how long streamed files may wait for others; the table property `headgate.stream.linger-ms` wins",
+        low=0,
+        high=LINGER_MS_MAX,
     )
     connections_max: int = _setting(1024, "open connections; over it, new ones are closed", low=1, high=65536)
     page_size_max: int = _setting(1000, "most items in one page of a listing", low=1, high=100_000)
@@ -97,7 +125,7 @@ class Settings:
         one_of=("debug", "info", "warning", "error"),
     )
     metadata_inline_bytes: int = _setting(
-        65536,
+        0,
         "metadata up to this size is written as a file with each commit; larger metadata by checkpoints",
         low=0,
         high=1 << 30,
@@ -110,6 +138,19 @@ class Settings:
     )
     checkpoint_interval_s: float = _setting(
         1.0, "how often metadata files of tables that moved are written", low=0.01, high=3600
+    )
+
+    expire_snapshots: bool = _setting(
+        False, "expire old snapshots of every table; the table property `headgate.expire.enabled` wins"
+    )
+    expire_interval_s: float = _setting(
+        60.0, "how often tables are looked at for snapshots to expire", low=0.05, high=86400
+    )
+    expire_grace_s: float = _setting(
+        86400.0,
+        "how long files of expired snapshots stay, for readers that still scan them",
+        low=0,
+        high=365 * 86400,
     )
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyiceberg.types import IcebergType
 
-from headgate.core.flow import Head
+from headgate.core.commit import Head
 from headgate.core.manifest import EntryStatus, ManifestContent
 from headgate.core.table import Snapshot
 from headgate.errors import BadInput, NotFound, Unsupported

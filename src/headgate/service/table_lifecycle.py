@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from headgate.core.commit import Head, Target
 from headgate.core.encoded_log import EncodedLog, LogDelta
-from headgate.core.flow import Head, Target
 from headgate.core.locations import canonical
 from headgate.core.table import TableMetadata
+from headgate.core.value import LONG_MAX
 from headgate.core.vetting import check_metadata, statistics_paths
 from headgate.errors import AlreadyExists, BadInput, CommitRefused, HeadgateError, NotFound
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.format.table_metadata import METADATA_BYTES_MAX, decode_metadata, encode_envelope
+from headgate.service.commit_requests import dotted
 from headgate.service.commits import describe_refusal
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.logs import log
@@ -25,7 +27,7 @@ from headgate.service.own_files import OwnFiles
 from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
 from headgate.service.table_requests import RegisterTableRequest
-from headgate.service.tables import dotted, load_table, may_exist, publish_new, table_event
+from headgate.service.tables import load_table, may_exist, publish_new, table_event
 from headgate.store.base import (
     DropEntry,
     EntryId,
@@ -39,6 +41,7 @@ from headgate.store.base import (
 
 _ATTEMPTS_MAX = 20
 _MANIFEST_BYTES_MAX = 256 * 1024 * 1024
+_DOOMED_MAX = 1_000_000  # of all tables; what is beyond stays, and is forgotten when its time comes
 
 
 def register_table(services: Services, caller: Caller, target: Target, wanted: RegisterTableRequest) -> Head:
@@ -228,13 +231,21 @@ def purge_files(services: Services, head: Head) -> None:
         metadata.add(head.checkpoint.metadata_file)
     deleted = 0
     try:
+        doomed = _doomed_of(services, head)
         own = OwnFiles(services, envelope, entry_id=head.id, exclusive=False)
-        for files in (data, statistics_paths(head.metadata), manifests, lists, metadata):
+        for files in (data, statistics_paths(head.metadata), manifests, lists, metadata, doomed):
             deleted += own.delete(files)
+        services.store.drop_doomed(sorted(doomed))
     except HeadgateError as error:
         log(logging.WARNING, "purge stopped", location=envelope.location, files=deleted, error=str(error))
         return
     log(logging.INFO, "purged", location=envelope.location, files=deleted)
+
+
+def _doomed_of(services: Services, head: Head) -> set[str]:
+    """What snapshots that expired before the purge left behind, still in its grace time."""
+    rows = services.store.read_doomed(now_ms=LONG_MAX, limit=_DOOMED_MAX)
+    return {file.location for file in rows if file.entry_id == head.id}
 
 
 def _reached(services: Services, manifest_list: str, seen: set[str]) -> Iterator[str]:

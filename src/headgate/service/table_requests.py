@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.core.change import ChangeUpdate, Validation
+import msgspec
+
+from headgate.core.change import ChangeUpdate, Validation, WireFile
 from headgate.core.partitioning import PartitionSpec, SortOrder
 from headgate.core.schema import Schema
 from headgate.core.table import MAIN
@@ -53,6 +55,14 @@ class CommitTransactionRequest(Value):
     """POST /v1/transactions/commit."""
 
     table_changes: tuple[CommitTableRequest, ...]
+
+
+class AppendRequest(Value, forbid_unknown_fields=True):
+    """POST …/tables/{table}/append: files to be added soon, together with those of others."""
+
+    files: tuple[WireFile, ...]
+    branch: str = MAIN
+    summary: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class RenameRequest(Value):

@@ -6,57 +6,25 @@ allowed or refused before anything is written; a name before anything is looked 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from http import HTTPStatus
-
 import msgspec
 
-from headgate.core.change import Action, ChangeUpdate, Overwrite, action_of
+from headgate.core.commit import Candidate, Committed, Head, Target
 from headgate.core.create import TableDefinition, build_table
-from headgate.core.flow import Candidate, Head, TableCommit, Target
 from headgate.core.locations import check_properties
-from headgate.core.names import check_levels, check_name
 from headgate.core.table import MetadataLogEntry, TableMetadata
-from headgate.core.updates import (
-    AddSnapshot,
-    AssertCreate,
-    RemovePartitionStatistics,
-    RemoveSnapshotRef,
-    RemoveSnapshots,
-    RemoveStatistics,
-    SetPartitionStatistics,
-    SetSnapshotRef,
-    SetStatistics,
-    TableUpdate,
-)
-from headgate.core.vetting import check_updates
 from headgate.errors import BadInput, NotFound
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Landed, Work, added_snapshots, landed_in
-from headgate.service.commits import describe_refusal, run_commit, swap_operation
+from headgate.service.commit_requests import check_target, dotted
+from headgate.service.commits import describe_refusal, swap_operation
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import PageRequest, load_page
 from headgate.service.placement import default_location, metadata_location
-from headgate.service.roles import Caller, Role, require
+from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
-from headgate.service.table_requests import CommitTableRequest, CreateTableRequest
+from headgate.service.table_requests import CreateTableRequest
 from headgate.store.base import EntryId, Event, Kind, PutEvent, Reason, Refused
-
-TABLES_PER_TRANSACTION_MAX = 1000
-
-# What changes a table's data; everything else changes what the table is, and needs more.
-_DATA_UPDATES = (
-    AddSnapshot,
-    SetSnapshotRef,
-    RemoveSnapshots,
-    RemoveSnapshotRef,
-    SetStatistics,
-    RemoveStatistics,
-    SetPartitionStatistics,
-    RemovePartitionStatistics,
-)
 
 
 def list_tables(
@@ -77,17 +45,6 @@ def list_tables(
 def listing_of(levels: tuple[str, ...]) -> str:
     """What a page token of this listing belongs to."""
     return "tables:" + "\x1f".join(levels)
-
-
-def check_target(namespace: Sequence[str], name: str, *, field: str) -> Target:
-    """A table's name as a client gave it, checked."""
-    prefix = f"{field}." if field else ""
-    return check_levels(namespace, field=f"{prefix}namespace"), check_name(name, field=f"{prefix}name")
-
-
-def dotted(target: Target) -> str:
-    """A name as error messages show it."""
-    return ".".join((*target[0], target[1]))
 
 
 def load_table(services: Services, target: Target) -> Head:
@@ -220,108 +177,15 @@ def table_event(
     )
 
 
-def commit_table(
-    services: Services, caller: Caller, target: Target, request: CommitTableRequest
-) -> tuple[Head, Landed | None]:
-    """One table's commit: the head, and what was published if anything was."""
-    if request.identifier is not None:
-        named = (tuple(request.identifier.namespace), request.identifier.name)
-        if named != target:
-            raise BadInput(
-                f"the body is for {dotted(named)}, the path for {dotted(target)}", field="identifier"
-            )
-    if not may_exist(target):
-        if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
-            check_target(*target, field="")  # raises, and says what is wrong with the name
-        raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
-    commit = _vet(services, caller, target, request)
-    work = Work(
-        caller=caller,
-        key=caller.key or services.new_uuid(),
-        commits=(commit,),
-        replay={"kind": "table", "role": _role_for(request.updates).value},
-        status=HTTPStatus.OK,
-        event="commit-table",
-    )
-    verdict = run_commit(services, work)
+def describe_commit(services: Services, work: Work, verdict: Committed) -> tuple[Head, Landed | None]:
+    """What a commit that landed is answered by: the head, and what was published if anything was."""
     head = verdict.heads[0]
     if head is None:  # committed, and dropped by somebody since
-        raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
+        raise NotFound(f"Table does not exist: {dotted(work.commits[0].target)}", kind="table")
     if verdict.replayed:  # a swap of ours landed unheard, and the head may have moved on
-        stored = services.store.load_key(caller.principal, work.key)
+        stored = services.store.load_key(work.caller.principal, work.key)
         return head, None if stored is None else landed_in(msgspec.json.decode(stored.body))
     if not verdict.candidates:
         return head, None
-    added = added_snapshots(verdict.candidates[0])
+    added = added_snapshots(verdict.candidates[0].updates)
     return head, Landed(head.metadata_location, tuple(snapshot.snapshot_id for snapshot in added))
-
-
-def commit_transaction(services: Services, caller: Caller, changes: Sequence[CommitTableRequest]) -> None:
-    """Several tables' plain commits: every one is judged before any has an effect, and all land or none."""
-    if not changes:
-        raise BadInput("a transaction needs at least one table change", field="table-changes")
-    if len(changes) > TABLES_PER_TRANSACTION_MAX:
-        raise BadInput(
-            f"a transaction takes at most {TABLES_PER_TRANSACTION_MAX} tables, not {len(changes)}",
-            field="table-changes",
-        )
-    commits: dict[Target, TableCommit] = {}
-    role = Role.INSERT
-    for i, change in enumerate(changes):
-        field = f"table-changes[{i}].identifier"
-        if change.identifier is None:
-            raise BadInput("a table change needs an identifier", field=field)
-        target = check_target(change.identifier.namespace, change.identifier.name, field=field)
-        if target in commits:
-            raise BadInput(f"the table is there twice: {dotted(target)}", field=field)
-        vetted = _vet(services, caller, target, change)
-        commits[target] = replace(vetted, field=f"table-changes[{i}]")
-        role = max(role, _role_for(change.updates), key=tuple(Role).index)
-    run_commit(
-        services,
-        Work(
-            caller=caller,
-            key=caller.key or services.new_uuid(),
-            commits=tuple(commits.values()),
-            replay={"kind": "none", "role": role.value},
-            status=HTTPStatus.NO_CONTENT,
-            event="commit-table",
-        ),
-    )
-
-
-def _role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
-    """By intent: only what we build ourselves can be known to add files and nothing else."""
-    roles = {_role_for_one(update) for update in updates}
-    return max(roles, key=tuple(Role).index, default=Role.INSERT)
-
-
-def _role_for_one(update: TableUpdate | ChangeUpdate) -> Role:
-    if isinstance(update, ChangeUpdate):
-        return Role.INSERT if action_of(update) is Action.APPEND and not update.create_branch else Role.MODIFY
-    return Role.MODIFY if isinstance(update, _DATA_UPDATES) else Role.ADMIN
-
-
-def _vet(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> TableCommit:
-    """What can be refused without a look at the table is refused here, before anything is written."""
-    require(caller, _role_for(request.updates))
-    reads = None
-    if request.commit_validations:
-        reads = Overwrite(
-            commit_validations=request.commit_validations,
-            base_snapshot_id=request.base_snapshot_id,
-            branch=request.branch,
-        )
-    commit = TableCommit(target, request.requirements, request.updates, reads)
-    if commit.creates() and len(request.requirements) > 1:
-        raise BadInput("Invalid create requirements: assert-create stands alone", field="requirements")
-    for manifest_list in check_updates(request.updates, services.locations):
-        # What the service did not build, it checks: a snapshot without its manifest list is no snapshot.
-        if not services.files.exists(manifest_list):
-            raise BadInput(
-                f"the snapshot's manifest list does not exist: {manifest_list}",
-                field="updates.snapshot.manifest-list",
-            )
-    if commit.creates():
-        load_namespace(services, target[0])
-    return commit

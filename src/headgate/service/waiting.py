@@ -2,7 +2,8 @@
 
 A held reply waits without a worker thread. All waiters share one reading of the outbox's tip, at most one per
 `_EVERY_S`; only a waiter whose feed may have grown looks again, in a worker. The tip comes from the store, so
-commits of other replicas wake waiters too.
+commits of other replicas wake waiters too. Who waits for something that the outbox does not tell (the verdict of a
+job: a refusal makes no event) looks by itself, at growing intervals.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from headgate.store.base import Store
 
 _T = TypeVar("_T")
 _EVERY_S = 0.05
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.01, 0.5
 
 
 class Waiters:
@@ -51,11 +53,16 @@ class Waiters:
     async def _wait(self, reply: Reply) -> Reply:
         clock = asyncio.get_running_loop().time
         until, seen = clock() + (0 if reply.hold is None else reply.hold.within_ms / 1000), 0
-        while reply.hold is not None and not self._is_closing and (left_s := until - clock()) > 0:
+        pause_s = _FIRST_LOOK_S
+        while (hold := reply.hold) is not None and not self._is_closing and (left_s := until - clock()) > 0:
+            if hold.seen is None:
+                await asyncio.sleep(min(pause_s, left_s))
+                reply, pause_s = await self._run(hold.look), min(2 * pause_s, _LAST_LOOK_S)
+                continue
             await asyncio.sleep(min(_EVERY_S, left_s))
-            seen = max(seen, reply.hold.seen)
+            seen = max(seen, hold.seen)
             if (tip := await self._find_tip(seen)) > seen:
-                reply, seen = await self._run(reply.hold.look), tip  # it looks after the tip was read
+                reply, seen = await self._run(hold.look), tip  # it looks after the tip was read
         return replace(reply, hold=None)
 
     async def _find_tip(self, seen: int) -> int:

@@ -13,6 +13,9 @@ Outcomes of `write`:
 - raises `StorageFailed` or `Overloaded`: certainly not applied (busy, no connection, before COMMIT);
 - raises `CommitUnknown`: COMMIT was sent and nobody knows. Look for the key.
 
+Writes of several threads that arrive together share one database transaction, each behind a savepoint: one that
+is refused is taken back alone, and the others pay for one sync between them.
+
 Implementations (`memory`, `sqlite`, `postgres`) share the contract suite in tests/store, not a base class.
 All methods are synchronous and may be called from many threads.
 """
@@ -20,6 +23,7 @@ All methods are synchronous and may be called from many threads.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NewType, Protocol
@@ -141,6 +145,40 @@ class Principal:
     created_at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class JournalledFile:
+    """A file whose bytes are kept in the database until they are known to be durable at their location."""
+
+    location: str
+    data: bytes
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request that was acknowledged before it was carried out. Its `id` is the key it commits under."""
+
+    id: str
+    kind: str  # `async` or `stream`
+    namespace: Levels
+    name: str
+    principal: str
+    role: str
+    fingerprint: str
+    body: bytes  # the request
+    due_at_ms: int
+    created_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DoomedFile:
+    """A file that nothing refers to any more, to be deleted when its grace time is over."""
+
+    location: str
+    entry_id: EntryId
+    due_at_ms: int
+
+
 # --- operations of `write` ------------------------------------------------------------------------------
 
 
@@ -251,6 +289,52 @@ class PutEvent:
     snapshot_ids: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PutFile:
+    """Keep a file's bytes until `drop_files`: after a crash they are written again. The same location twice is a bug."""
+
+    file: JournalledFile
+
+
+@dataclass(frozen=True, slots=True)
+class PutFootprint:
+    """What a snapshot of an entry brought, for judging later changes. Put again, it is replaced."""
+
+    id: EntryId
+    snapshot_id: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DropFootprints:
+    """Forget what these snapshots brought; those that are not there are no error."""
+
+    id: EntryId
+    snapshot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutJob:
+    """Acknowledge a request; refused (KEY_EXISTS) when the (principal, id) is already there."""
+
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class DropJob:
+    """The job is done, or refused for good; one that is not there is no error."""
+
+    principal: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutDoomed:
+    """Have files deleted later. A location already there keeps its earlier time."""
+
+    files: tuple[DoomedFile, ...]
+
+
 Operation = (
     CreateNamespace
     | SetNamespaceProperties
@@ -263,6 +347,12 @@ Operation = (
     | MarkCheckpoint
     | PutKey
     | PutEvent
+    | PutFile
+    | PutFootprint
+    | DropFootprints
+    | PutJob
+    | DropJob
+    | PutDoomed
 )
 
 
@@ -314,6 +404,41 @@ class Store(Protocol):
 
     def load_key(self, principal: str, key: str) -> KeyRecord | None:
         """The verdict stored under a key."""
+
+    def load_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], KeyRecord]:
+        """The verdicts stored under these (principal, key) pairs, of those that are there."""
+
+    def turn(self, id: EntryId, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Take turns with other processes that swap this entry; True when it is ours.
+
+        A courtesy that spares lost swaps, never a lock that correctness rests on: False after the timeout or
+        when the database cannot say, and the caller goes on all the same. SQLite and memory have one gate per
+        process and always say True.
+        """
+
+    def read_journal(self, *, before_ms: int, limit: int) -> list[JournalledFile]:
+        """Files that may not be durable yet, put before this time, oldest first."""
+
+    def drop_files(self, locations: Sequence[str]) -> None:
+        """These files are durable, or not wanted any more."""
+
+    def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
+        """What these snapshots brought, of those that it is known of."""
+
+    def load_job(self, principal: str, id: str) -> Job | None:
+        """A job that is not done yet."""
+
+    def claim_jobs(self, *, owner: str, now_ms: int, lease_ms: int, limit: int) -> list[Job]:
+        """Jobs that are due and that nobody holds, oldest first; held by `owner` until the lease ends."""
+
+    def count_jobs(self) -> int:
+        """How many are not done yet."""
+
+    def read_doomed(self, *, now_ms: int, limit: int) -> list[DoomedFile]:
+        """Files whose grace time is over, oldest first."""
+
+    def drop_doomed(self, locations: Sequence[str]) -> None:
+        """These are deleted, or in use again."""
 
     def expire_keys(self, *, before_ms: int, limit: int) -> int:
         """Forget keys older than this; returns how many."""

@@ -3,7 +3,7 @@
 Theory. A write is one READ COMMITTED transaction whose rows are guarded by locks and constraints (see
 `postgres_write`). Whatever fails before COMMIT is sent did certainly not happen: lost races, deadlocks and
 lost connections are run again here, a bounded number of times. An error of COMMIT, or a connection lost in
-it, is unknown.
+it, is unknown. Writes that arrive together share a transaction (see `postgres_group`).
 
 The feed. Transactions commit out of the order in which they take numbers from a sequence, so a reader who
 goes by such a number skips rows. An event's number is its transaction's id (and its place in it); a reader
@@ -18,22 +18,22 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TypeVar
 
 import psycopg
-from psycopg import errors as pg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from headgate.errors import BadInput, CommitUnknown, HeadgateError, InvariantBroken, Overloaded, StorageFailed
-from headgate.store import postgres_read, postgres_write
+from headgate.errors import HeadgateError, InvariantBroken, Overloaded, StorageFailed
+from headgate.store import postgres_read, postgres_upkeep, postgres_write
 from headgate.store.base import (
-    SCHEMA_VERSION_TABLE,
+    DoomedFile,
     Entry,
     EntryHeader,
     EntryId,
+    Job,
+    JournalledFile,
     KeyRecord,
     Kind,
     Levels,
@@ -43,28 +43,32 @@ from headgate.store.base import (
     Refused,
     StoredEvent,
 )
-from headgate.store.migrate import CREATE_VERSIONS, LOAD_VERSION, load_migrations, plan_migrations
-from headgate.store.postgres_write import EVENT_BITS, LOCATIONS_LOCK, Connection
+from headgate.store.group import Group, Member, fail_all, tell_all
+from headgate.store.migrate import LOAD_VERSION
+from headgate.store.postgres_group import (
+    BATCHES_MAX,
+    MEMBERS_MAX,
+    Outcome,
+    Told,
+    may_join,
+    write_together,
+)
+from headgate.store.postgres_session import (
+    commit,
+    configure,
+    conninfo_of,
+    may_pass_later,
+    migrate,
+    translate,
+)
+from headgate.store.postgres_turns import Turns
+from headgate.store.postgres_upkeep import Connection
 
 T = TypeVar("T")
 
 _ATTEMPTS_MAX = 20
 _PAUSE_S, _PAUSE_MAX_S = 0.002, 0.2
 _HEADERS_A_PAGE = 500
-
-# A peer that vanished without a word is noticed within seconds, not by the operating system's two hours.
-_CONNECTION_DEFAULTS = {
-    "connect_timeout": "5",
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "15000",
-    "application_name": "headgate",
-}
-
-# Someone else won: the next run sees what he did.
-_LOST_RACES = (pg.UniqueViolation, pg.ForeignKeyViolation)
-_WAITED_TOO_LONG = (pg.SerializationFailure, pg.DeadlockDetected, pg.LockNotAvailable)
 
 
 class PostgresStore:
@@ -79,11 +83,18 @@ class PostgresStore:
         connection_class: type[Connection] = psycopg.Connection,
     ) -> None:
         self._wait_max_s = wait_max_s
+        self._group: Group[Sequence[Operation], Outcome] = Group(
+            self._write_together,
+            members_max=MEMBERS_MAX,
+            batches_max=max(1, min(BATCHES_MAX, connections_max - 1)),
+            wait_max_s=wait_max_s,
+        )
+        self._turns = Turns(lambda: connection_class.connect(conninfo_of(url), autocommit=True))
         self._pool: ConnectionPool[Connection] = ConnectionPool(
-            _conninfo_of(url),
+            conninfo_of(url),
             connection_class=connection_class,
             kwargs={"autocommit": True, "client_encoding": "utf8"},
-            configure=_configure,
+            configure=configure,
             min_size=1,
             max_size=connections_max,
             timeout=wait_max_s,
@@ -91,9 +102,9 @@ class PostgresStore:
         )
         try:
             # The pool would try in silence for as long as it may wait; this says at once what is wrong.
-            psycopg.connect(_conninfo_of(url)).close()
+            psycopg.connect(conninfo_of(url)).close()
             self._pool.open()
-            self._transact(_migrate)
+            self._transact(migrate)
         except psycopg.Error as error:
             raise StorageFailed(f"cannot connect to PostgreSQL: {error}") from error
         except BaseException:
@@ -104,7 +115,27 @@ class PostgresStore:
 
     def write(self, operations: Sequence[Operation]) -> Refused | None:
         """Apply all of them in one durable transaction, or none."""
+        if may_join(operations):
+            outcome = self._group.submit(operations)
+            if not isinstance(outcome, Told):
+                return outcome
         return self._transact(lambda db: postgres_write.apply(db, operations))
+
+    def _write_together(self, members: Sequence[Member[Sequence[Operation], Outcome]]) -> None:
+        try:
+            db = self._take_connection()
+            try:
+                outcomes = write_together(db, [member.work for member in members])
+            except psycopg.Error as error:
+                if not db.closed and not may_pass_later(error):
+                    raise translate(error) from error
+                outcomes = [Told.WRITE_ALONE] * len(members)
+            finally:
+                self._give_back(db)
+        except HeadgateError as error:
+            fail_all(members, error)
+        else:
+            tell_all(members, outcomes)
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction; a `Refused` from it rolls back, anything else is committed."""
@@ -115,7 +146,7 @@ class PostgresStore:
             if isinstance(outcome, Refused):
                 db.execute("ROLLBACK")
             else:
-                _commit(db)
+                commit(db)
             return outcome
 
         return self._run(transaction)
@@ -129,9 +160,9 @@ class PostgresStore:
                 return body(db)
             except psycopg.Error as error:
                 is_lost = db.closed
-                again = is_lost or isinstance(error, _LOST_RACES + _WAITED_TOO_LONG)
+                again = is_lost or may_pass_later(error)
                 if not again or attempt == _ATTEMPTS_MAX - 1 or time.monotonic() > deadline:
-                    raise _translate(error) from error
+                    raise translate(error) from error
             finally:
                 self._give_back(db)
             if is_lost:
@@ -159,12 +190,18 @@ class PostgresStore:
         with suppress(PoolClosed):
             self._pool.putconn(db)
 
+    @property
+    def writes_waiting(self) -> int:
+        """How many writes wait to share the next transaction."""
+        return self._group.waiting
+
     def ping(self) -> None:
         """Raise StorageFailed unless the database answers."""
         self._run(lambda db: db.execute(LOAD_VERSION).fetchone())
 
     def close(self) -> None:
         """Let go of connections. Safe to call twice."""
+        self._turns.close()
         self._pool.close()
 
     # --- reads: see the functions of the same names in `postgres_read` --------------------------------------
@@ -216,6 +253,10 @@ class PostgresStore:
         """The verdict stored under a key."""
         return self._run(lambda db: postgres_read.load_key(db, principal, key))
 
+    def load_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], KeyRecord]:
+        """The verdicts stored under these (principal, key) pairs, of those that are there."""
+        return self._run(lambda db: postgres_read.load_keys(db, keys))
+
     def read_events(self, *, after: int, limit: int) -> list[StoredEvent]:
         """Outbox rows after a sequence, in order, never skipping one that commits later."""
         return self._run(lambda db: postgres_read.read_events(db, after, limit))
@@ -235,6 +276,44 @@ class PostgresStore:
     def list_principals(self) -> list[Principal]:
         """All of them, by client id."""
         return self._run(postgres_read.list_principals)
+
+    # --- journalled files, footprints, jobs, doomed files: see `postgres_upkeep` -------------------------
+
+    def turn(self, id: EntryId, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Take turns with other processes that swap this entry; True when it is ours."""
+        return self._turns.take(id, timeout_s=timeout_s)
+
+    def read_journal(self, *, before_ms: int, limit: int) -> list[JournalledFile]:
+        """Files that may not be durable yet, put before this time, in the order they were put."""
+        return self._run(lambda db: postgres_upkeep.read_journal(db, before_ms, limit))
+
+    def drop_files(self, locations: Sequence[str]) -> None:
+        """These files are durable, or not wanted any more."""
+        self._transact(lambda db: postgres_upkeep.drop_files(db, locations))
+
+    def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
+        """What these snapshots brought, of those that it is known of."""
+        return self._run(lambda db: postgres_upkeep.load_footprints(db, id, snapshot_ids))
+
+    def load_job(self, principal: str, id: str) -> Job | None:
+        """A job that is not done yet."""
+        return self._run(lambda db: postgres_upkeep.load_job(db, principal, id))
+
+    def claim_jobs(self, *, owner: str, now_ms: int, lease_ms: int, limit: int) -> list[Job]:
+        """Jobs that are due and that nobody holds, in the order they were put; held until the lease ends."""
+        return self._transact(lambda db: postgres_upkeep.claim_jobs(db, owner, now_ms, lease_ms, limit))
+
+    def count_jobs(self) -> int:
+        """How many are not done yet."""
+        return self._run(postgres_upkeep.count_jobs)
+
+    def read_doomed(self, *, now_ms: int, limit: int) -> list[DoomedFile]:
+        """Files whose grace time is over, oldest first."""
+        return self._run(lambda db: postgres_upkeep.read_doomed(db, now_ms, limit))
+
+    def drop_doomed(self, locations: Sequence[str]) -> None:
+        """These are deleted, or in use again."""
+        self._transact(lambda db: postgres_upkeep.drop_doomed(db, locations))
 
     # --- writes outside the log of commits -------------------------------------------------------------
 
@@ -258,81 +337,3 @@ class PostgresStore:
         if secret is None:
             raise InvariantBroken("a secret that was just stored is there")
         return secret
-
-
-# --- connections, COMMIT and errors ----------------------------------------------------------------------
-
-
-def _conninfo_of(url: str) -> str:
-    try:
-        given = conninfo_to_dict(url)
-    except psycopg.ProgrammingError:
-        # The driver's message repeats the URL, and with it the password.
-        raise BadInput("not a valid PostgreSQL URL", field="database") from None
-    return make_conninfo("", **{**_CONNECTION_DEFAULTS, **given})
-
-
-# A client that vanished in the middle is rolled back by the server within seconds. Where the database is set
-# to acknowledge commits before they are on disk, our connections are not: what we acknowledge must survive.
-_CONFIGURE = """
-SELECT set_config('lock_timeout', '5s', false),
-    set_config('idle_in_transaction_session_timeout', '10s', false),
-    set_config('synchronous_commit',
-        CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
-            ELSE current_setting('synchronous_commit') END, false)
-"""
-
-
-def _configure(db: Connection) -> None:
-    db.execute(_CONFIGURE)
-
-
-def _commit(db: Connection) -> None:
-    try:
-        status = db.execute("COMMIT").statusmessage
-    except BaseException as error:
-        db.close()
-        if isinstance(error, psycopg.Error):
-            raise CommitUnknown(f"COMMIT failed: {error}; look for the key") from error
-        raise
-    if status != "COMMIT":  # the server answers ROLLBACK to the COMMIT of a transaction that had failed
-        raise StorageFailed(f"the database rolled back: status={status}; nothing was written")
-
-
-def _translate(error: psycopg.Error) -> HeadgateError:
-    """Our error for one that came before COMMIT was sent: in every case nothing was written."""
-    match error:
-        case pg.SerializationFailure() | pg.DeadlockDetected() | pg.LockNotAvailable():
-            return Overloaded(f"the database is busy: {error}; nothing was written")
-        case psycopg.DataError():
-            return BadInput(f"the database cannot hold a value: {error}")
-        case psycopg.IntegrityError() | psycopg.ProgrammingError():
-            return InvariantBroken(f"the database refused a statement of ours: {error}")
-        case _:
-            return StorageFailed(f"the database did not answer: {error}; nothing was written")
-
-
-# --- migrations ------------------------------------------------------------------------------------------
-
-_LOCK = "SELECT pg_advisory_xact_lock(%s)"
-_RECORD_VERSION = f"INSERT INTO {SCHEMA_VERSION_TABLE} (version) VALUES (%s)"
-
-# A dump restored into another cluster brings events whose transactions that cluster has not come to yet. All
-# rows that one statement sees have ids below its snapshot's xmax, unless they came from elsewhere.
-_RAISE_EVENT_OFFSET = """
-UPDATE counters SET value = newest - pg_snapshot_xmax(pg_current_snapshot())::text::bigint + 1
-FROM (SELECT max(sequence) >> %s AS newest FROM events) AS seen
-WHERE name = 'event-offset' AND newest >= value + pg_snapshot_xmax(pg_current_snapshot())::text::bigint
-"""
-
-
-def _migrate(db: Connection) -> None:
-    """Bring the schema up to date; an advisory lock keeps two starting processes apart."""
-    db.execute(_LOCK, (LOCATIONS_LOCK + 1,))
-    db.execute(CREATE_VERSIONS)
-    row = db.execute(LOAD_VERSION).fetchone()
-    for migration in plan_migrations(load_migrations("postgres"), at=row[0] if row else None):
-        for statement in migration.statements:
-            db.execute(statement)
-        db.execute(_RECORD_VERSION, (migration.number,))
-    db.execute(_RAISE_EVENT_OFFSET, (EVENT_BITS,))

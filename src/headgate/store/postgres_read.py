@@ -20,7 +20,8 @@ from headgate.store.base import (
     StoredEvent,
     Stream,
 )
-from headgate.store.postgres_write import EVENT_BITS, Connection
+from headgate.store.postgres_records import EVENT_BITS
+from headgate.store.postgres_upkeep import Connection
 from headgate.store.rows import (
     HEAD_COLUMNS,
     HEADER_COLUMNS,
@@ -157,6 +158,18 @@ SELECT key, principal, fingerprint, status, body, created_at_ms FROM keys WHERE 
 def load_key(db: Connection, principal: str, key: str) -> KeyRecord | None:
     row = db.execute(_LOAD_KEY, (principal, key)).fetchone()
     return None if row is None else key_of(row)
+
+
+_LOAD_KEYS = """
+SELECT key, principal, fingerprint, status, body, created_at_ms FROM keys
+WHERE (principal, key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+"""
+
+
+def load_keys(db: Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], KeyRecord]:
+    wanted = ([principal for principal, _ in keys], [key for _, key in keys])
+    records = [key_of(row) for row in db.execute(_LOAD_KEYS, wanted)]
+    return {(record.principal, record.key): record for record in records}
 
 
 _EVENT_COLUMNS = "sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload"

@@ -11,24 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
-
-import psycopg
+from typing import assert_never
 
 from headgate.core.encoded_log import LogItem
 from headgate.errors import invariant
+from headgate.store import postgres_upkeep
 from headgate.store.base import (
     CheckEntry,
     CreateEntry,
     CreateNamespace,
     DropEntry,
+    DropFootprints,
+    DropJob,
     DropNamespace,
     EntryId,
     Kind,
     MarkCheckpoint,
     Operation,
     Principal,
+    PutDoomed,
     PutEvent,
+    PutFile,
+    PutFootprint,
+    PutJob,
     PutKey,
     Reason,
     Refused,
@@ -37,45 +42,46 @@ from headgate.store.base import (
     Stream,
     SwapEntry,
 )
+from headgate.store.postgres_records import put_events, put_keys
+from headgate.store.postgres_swap import swap_at_once
+from headgate.store.postgres_upkeep import Connection, columns_of
 from headgate.store.rows import (
     child_path_of,
     encode_properties,
-    event_row,
-    key_row,
     overlap_of,
     path_of,
     position_after,
     principal_row,
     repeated_tag,
 )
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+from headgate.store.runs import only, runs_of
 
 LOCATIONS_LOCK = 0x68656164_67617465  # "headgate"; the migrations use the number after it
-EVENT_BITS = 16  # of a sequence: the event's number in its transaction; the bits above are the transaction's
-
-_ROWS_A_BATCH = 1000
 
 
-def apply(db: Connection, operations: Sequence[Operation]) -> Refused | None:
-    """Run the operations in order up to the first that does not hold."""
-    creates_table = any(isinstance(one, CreateEntry) and one.kind is Kind.TABLE for one in operations)
-    written = {
+def entries_of(operations: Sequence[Operation]) -> set[EntryId]:
+    """The entries whose rows these operations lock."""
+    return {
         one.id
         for one in operations
         if isinstance(one, SwapEntry | CheckEntry | RenameEntry | DropEntry | MarkCheckpoint)
     }
+
+
+def apply(db: Connection, operations: Sequence[Operation], *, events: int = 0) -> Refused | None:
+    """Run the operations in order up to the first that does not hold, after `events` of this transaction."""
+    creates_table = any(isinstance(one, CreateEntry) and one.kind is Kind.TABLE for one in operations)
+    written = entries_of(operations)
     if len(written) > 1 or (written and creates_table):  # a lone row is locked by the statement that reads it
         db.execute(_LOCK_ENTRIES, (sorted(written),))
     if creates_table:
         db.execute(_LOCK_LOCATIONS, (LOCATIONS_LOCK,))
-    events = 0
-    for index, operation in enumerate(operations):
-        if isinstance(operation, PutEvent):
-            _put_event(db, operation, number=events)
-            events += 1
-        elif (refused := _apply_one(db, operation)) is not None:
-            return replace(refused, index=index)
+    for index, run in runs_of(operations):
+        if isinstance(run[0], PutEvent):
+            put_events(db, only(run, PutEvent), number=events)
+            events += len(run)
+        elif (refused := _apply_run(db, run)) is not None:
+            return replace(refused, index=index + refused.index)
     return None
 
 
@@ -84,79 +90,57 @@ _LOCK_ENTRIES = "SELECT 1 FROM entries WHERE id = ANY(%s) ORDER BY id FOR NO KEY
 _LOCK_LOCATIONS = "SELECT pg_advisory_xact_lock(%s)"
 
 
-def _apply_one(db: Connection, operation: Operation) -> Refused | None:
-    match operation:
-        case SwapEntry():
-            return _swap_entry(db, operation)
+def _apply_run(db: Connection, run: Sequence[Operation]) -> Refused | None:
+    """Apply neighbours of one kind; the index of a `Refused` is the one in the run."""
+    match run[0]:
+        case SwapEntry() as swap:
+            return _swap_entry(db, swap)
         case CheckEntry(id, expected_version):  # the row stays locked until the transaction ends
             standing = _load_standing(db, id, expected_version=expected_version)
             return standing if isinstance(standing, Refused) else None
         case PutKey():
-            return _put_key(db, operation)
-        case MarkCheckpoint(id, version, location):
-            db.execute(_MARK_CHECKPOINT, (location, version, id, version, version))
-            return None
-        case CreateEntry():
-            return _create_entry(db, operation)
-        case RenameEntry():
-            return _rename_entry(db, operation)
-        case DropEntry():
-            return _drop_entry(db, operation)
-        case CreateNamespace():
-            return _create_namespace(db, operation)
-        case SetNamespaceProperties():
-            return _set_namespace_properties(db, operation)
-        case DropNamespace():
-            return _drop_namespace(db, operation)
+            return put_keys(db, only(run, PutKey))
         case PutEvent():
             raise AssertionError("events are numbered by the caller")
-        case _:
-            assert_never(operation)
+        case PutFile():
+            postgres_upkeep.put_files(db, only(run, PutFile))
+        case PutFootprint():
+            postgres_upkeep.put_footprints(db, only(run, PutFootprint))
+        case DropFootprints(id, snapshot_ids):
+            postgres_upkeep.drop_footprints(db, id, snapshot_ids)
+        case PutJob():
+            return postgres_upkeep.put_jobs(db, only(run, PutJob))
+        case DropJob(principal, job_id):
+            postgres_upkeep.drop_job(db, principal, job_id)
+        case PutDoomed(files):
+            postgres_upkeep.put_doomed(db, files)
+        case MarkCheckpoint(id, version, location):
+            db.execute(_MARK_CHECKPOINT, (location, version, id, version, version))
+        case CreateEntry() as create:
+            return _create_entry(db, create)
+        case RenameEntry() as rename:
+            return _rename_entry(db, rename)
+        case DropEntry() as drop:
+            return _drop_entry(db, drop)
+        case CreateNamespace() as create_namespace:
+            return _create_namespace(db, create_namespace)
+        case SetNamespaceProperties() as change:
+            return _set_namespace_properties(db, change)
+        case DropNamespace() as drop_namespace:
+            return _drop_namespace(db, drop_namespace)
+        case _ as never:
+            assert_never(never)
+    return None
 
 
 def _refused(reason: Reason, detail: str, *, kind: Kind | None = None) -> Refused:
     return Refused(index=0, reason=reason, kind=kind, detail=detail)
 
 
-# --- keys, events and checkpoints ------------------------------------------------------------------------
-
-_PUT_EVENT = """
-INSERT INTO events (sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload)
-SELECT ((value + pg_current_xact_id()::text::bigint) << %s) | %s, %s, %s, %s, %s, %s, %s, %s, %s
-FROM counters WHERE name = 'event-offset'
-"""
-
-_PUT_EVENT_AND_SNAPSHOTS = f"""
-WITH written AS ({_PUT_EVENT} RETURNING entry_id, sequence)
-INSERT INTO event_snapshots (entry_id, snapshot_id, sequence)
-SELECT entry_id, unnest(%s::bigint[]), sequence FROM written
-"""
-
-
-def _put_event(db: Connection, put: PutEvent, *, number: int) -> None:
-    invariant(number < 1 << EVENT_BITS, f"one write has at most {1 << EVENT_BITS} events")
-    row = (EVENT_BITS, number, *event_row(put.event))
-    if put.snapshot_ids:
-        db.execute(_PUT_EVENT_AND_SNAPSHOTS, (*row, list(dict.fromkeys(put.snapshot_ids))))
-    else:
-        db.execute(_PUT_EVENT, row)
-
-
 _MARK_CHECKPOINT = """
 UPDATE entries SET checkpoint_location = %s, checkpoint_version = %s
 WHERE id = %s AND version >= %s AND (checkpoint_version IS NULL OR checkpoint_version < %s)
 """
-
-_PUT_KEY = """
-INSERT INTO keys (key, principal, fingerprint, status, body, created_at_ms) VALUES (%s, %s, %s, %s, %s, %s)
-ON CONFLICT (principal, key) DO NOTHING
-"""
-
-
-def _put_key(db: Connection, operation: PutKey) -> Refused | None:
-    if db.execute(_PUT_KEY, key_row(operation.record)).rowcount == 1:
-        return None
-    return _refused(Reason.KEY_EXISTS, operation.record.key)
 
 
 # --- entries ---------------------------------------------------------------------------------------------
@@ -199,6 +183,8 @@ WHERE id = %s AND version = %s
 
 
 def _swap_entry(db: Connection, swap: SwapEntry) -> Refused | None:
+    if swap_at_once(db, swap):
+        return None
     standing = _load_standing(db, swap.id, expected_version=swap.expected_version)
     if isinstance(standing, Refused):
         return standing
@@ -229,7 +215,7 @@ def _both(positions: dict[Stream, int]) -> tuple[int, int]:
 
 _ADD_ITEMS = """
 INSERT INTO entry_log (entry_id, stream, position, key, tag, body)
-SELECT %s, * FROM unnest(%s::smallint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[])
+SELECT %s, * FROM unnest(%s::smallint[], %s::bigint[], %s::bigint[], %s::bigint[], %b::bytea[])
 """
 
 _REMOVE_ITEMS = "DELETE FROM entry_log WHERE entry_id = %s AND stream = %s AND position = ANY(%s)"
@@ -239,8 +225,7 @@ def _add_items(db: Connection, id: EntryId, logs: dict[Stream, tuple[LogItem, ..
     rows = [
         (stream.value, one.position, one.key, one.tag, one.body) for stream in logs for one in logs[stream]
     ]
-    for start in range(0, len(rows), _ROWS_A_BATCH):
-        columns = [list(column) for column in zip(*rows[start : start + _ROWS_A_BATCH], strict=True)]
+    for columns in columns_of(rows):
         db.execute(_ADD_ITEMS, (id, *columns))
 
 
@@ -331,6 +316,7 @@ def _drop_entry(db: Connection, drop: DropEntry) -> Refused | None:
     if isinstance(standing, Refused):
         return standing
     db.execute(_DROP_ENTRY, (drop.id, drop.expected_version))
+    postgres_upkeep.drop_all_footprints(db, drop.id)
     return None
 
 

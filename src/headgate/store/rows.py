@@ -14,10 +14,13 @@ import msgspec
 from headgate.core.encoded_log import LogItem
 from headgate.errors import BadInput, invariant
 from headgate.store.base import (
+    DoomedFile,
     Entry,
     EntryHeader,
     EntryId,
     Event,
+    Job,
+    JournalledFile,
     KeyRecord,
     Kind,
     Levels,
@@ -147,6 +150,42 @@ def principal_of(row: Row) -> Principal:
 def principal_row(principal: Principal) -> Row:
     """The columns of a principal, as `principal_of` reads them."""
     return (principal.client_id, principal.secret_hash, principal.role, principal.created_at_ms)
+
+
+def file_of(row: Row) -> JournalledFile:
+    """From (location, data, created_at_ms)."""
+    return JournalledFile(*row)
+
+
+def file_row(file: JournalledFile) -> Row:
+    """The columns of a journalled file, as `file_of` reads them."""
+    return (file.location, file.data, file.created_at_ms)
+
+
+JOB_COLUMNS = "id, kind, namespace, name, principal, role, fingerprint, due_at_ms, created_at_ms"
+
+
+def job_of(row: Row) -> Job:
+    """From the columns of JOB_COLUMNS and the body."""
+    id, kind, path, name, principal, role, fingerprint, due_at_ms, created_at_ms, body = row
+    namespace = levels_of(path)
+    return Job(id, kind, namespace, name, principal, role, fingerprint, body, due_at_ms, created_at_ms)
+
+
+def job_row(job: Job) -> Row:
+    """The columns of a job, as `job_of` reads them."""
+    named = (job.id, job.kind, path_of(job.namespace), job.name, job.principal, job.role)
+    return (*named, job.fingerprint, job.due_at_ms, job.created_at_ms, job.body)
+
+
+def doomed_of(row: Row) -> DoomedFile:
+    """From (location, entry_id, due_at_ms)."""
+    return DoomedFile(*row)
+
+
+def doomed_row(file: DoomedFile) -> Row:
+    """The columns of a doomed file, as `doomed_of` reads them."""
+    return (file.location, file.entry_id, file.due_at_ms)
 
 
 def wanted_from(

@@ -6,6 +6,10 @@ lock, and begin with BEGIN IMMEDIATE, so that other processes' writers are met t
 before COMMIT means that nothing happened, and waiting is safe. An error of COMMIT itself is unknown: the
 connection is thrown away, and nobody guesses. Reads use other connections, each a view of one moment.
 
+Writes that arrive while another is under way share the next transaction (see `group`), each behind a savepoint:
+what is refused or fails is taken back alone. Nobody is answered before COMMIT, not even with a refusal: it may rest
+on what a neighbour wrote. So what breaks the transaction, or its COMMIT, is the outcome of all of them.
+
 Never lets a `sqlite3.Error` out.
 """
 
@@ -17,15 +21,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate.errors import BadInput, CommitUnknown, HeadgateError, InvariantBroken, Overloaded, StorageFailed
-from headgate.store import sqlite_read, sqlite_write
+from headgate.store import sqlite_read, sqlite_upkeep, sqlite_write
 from headgate.store.base import (
     SCHEMA_VERSION_TABLE,
+    DoomedFile,
     Entry,
     EntryHeader,
     EntryId,
+    Job,
+    JournalledFile,
     KeyRecord,
     Kind,
     Levels,
@@ -35,10 +42,14 @@ from headgate.store.base import (
     Refused,
     StoredEvent,
 )
+from headgate.store.group import Group, Member, fail_all, tell_all
 from headgate.store.migrate import CREATE_VERSIONS, LOAD_VERSION, load_migrations, plan_migrations
 
 Connect = Callable[[str], sqlite3.Connection]
+Work = Callable[[sqlite3.Connection], Any]
 T = TypeVar("T")
+
+_MEMBERS_MAX = 256
 
 _IDLE_READERS_MAX = 8
 _HEADERS_A_PAGE = 500
@@ -60,6 +71,12 @@ class SqliteStore:
         self._path = str(path)
         self._busy_timeout_ms = busy_timeout_ms
         self._connect = connect
+        self._group: Group[Work, Any] = Group(
+            self._write_together,
+            members_max=_MEMBERS_MAX,
+            batches_max=1,
+            wait_max_s=busy_timeout_ms / 1000,
+        )
         self._lock = threading.Lock()  # held while the writer is in use
         self._writer: sqlite3.Connection | None = None
         self._readers_lock = threading.Lock()
@@ -76,25 +93,34 @@ class SqliteStore:
         return self._transact(lambda db: sqlite_write.apply(db, operations))
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in a write transaction; a `Refused` from it rolls back, anything else is committed."""
-        if not self._lock.acquire(timeout=self._busy_timeout_ms / 1000):
-            raise Overloaded("the database is busy with other writes; nothing was written")
-        try:
-            db = self._begin()
+        """Run `work` in a write transaction; a `Refused` from it is taken back, anything else is committed."""
+        outcome: T = self._group.submit(work)
+        return outcome
+
+    def _write_together(self, members: Sequence[Member[Work, Any]]) -> None:
+        with self._lock:
             try:
-                outcome = work(db)
-            except BaseException as error:
-                self._roll_back(db)
-                if isinstance(error, sqlite3.Error):
-                    raise _translate(error) from error
-                raise
-            if isinstance(outcome, Refused):
-                self._roll_back(db)
-            else:
-                self._commit(db)
-            return outcome
-        finally:
-            self._lock.release()
+                outcomes = self._run_transaction([member.work for member in members])
+            except HeadgateError as error:
+                fail_all(members, error)
+                return
+        tell_all(members, outcomes)
+
+    def _run_transaction(self, works: Sequence[Work]) -> list[object]:
+        """What each of them gave or raised, durable; raises what befell the transaction."""
+        db = self._begin()
+        try:
+            outcomes = [works[0](db)] if len(works) == 1 else [_attempt(db, work) for work in works]
+        except BaseException as error:
+            self._roll_back(db)
+            if isinstance(error, sqlite3.Error):
+                raise _translate(error) from error
+            raise
+        if all(isinstance(outcome, Refused | Exception) for outcome in outcomes):
+            self._roll_back(db)
+        else:
+            self._commit(db)
+        return outcomes
 
     def _begin(self) -> sqlite3.Connection:
         try:
@@ -189,6 +215,11 @@ class SqliteStore:
         with self._reading() as db:
             return query(db)
 
+    @property
+    def writes_waiting(self) -> int:
+        """How many writes wait to share the next transaction."""
+        return self._group.waiting
+
     def ping(self) -> None:
         """Raise StorageFailed unless the database answers."""
         self._read(lambda db: db.execute(LOAD_VERSION).fetchone())
@@ -251,6 +282,10 @@ class SqliteStore:
         """The verdict stored under a key."""
         return self._read(lambda db: sqlite_read.load_key(db, principal, key))
 
+    def load_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], KeyRecord]:
+        """The verdicts stored under these (principal, key) pairs, of those that are there."""
+        return self._read(lambda db: sqlite_read.load_keys(db, keys))
+
     def read_events(self, *, after: int, limit: int) -> list[StoredEvent]:
         """Outbox rows after a sequence, in order, never skipping one that commits later."""
         return self._read(lambda db: sqlite_read.read_events(db, after, limit))
@@ -270,6 +305,47 @@ class SqliteStore:
     def list_principals(self) -> list[Principal]:
         """All of them, by client id."""
         return self._read(sqlite_read.list_principals)
+
+    # --- journalled files, footprints, jobs, doomed files: see `sqlite_upkeep` ---------------------------
+
+    @contextmanager
+    def turn(self, id: EntryId, *, timeout_s: float) -> Iterator[bool]:
+        """There is one gate in one process: nobody to take turns with."""
+        yield True
+
+    def read_journal(self, *, before_ms: int, limit: int) -> list[JournalledFile]:
+        """Files that may not be durable yet, put before this time, in the order they were put."""
+        return self._read(lambda db: sqlite_upkeep.read_journal(db, before_ms, limit))
+
+    def drop_files(self, locations: Sequence[str]) -> None:
+        """These files are durable, or not wanted any more."""
+        self._transact(lambda db: sqlite_upkeep.drop_files(db, locations))
+
+    def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
+        """What these snapshots brought, of those that it is known of."""
+        return self._read(lambda db: sqlite_upkeep.load_footprints(db, id, snapshot_ids))
+
+    def load_job(self, principal: str, id: str) -> Job | None:
+        """A job that is not done yet."""
+        return self._read(lambda db: sqlite_upkeep.load_job(db, principal, id))
+
+    def claim_jobs(self, *, owner: str, now_ms: int, lease_ms: int, limit: int) -> list[Job]:
+        """Jobs that are due and that nobody holds, in the order they were put; held until the lease ends."""
+        if not self._read(lambda db: sqlite_upkeep.has_free_job(db, now_ms)):
+            return []  # without asking for the write lock
+        return self._transact(lambda db: sqlite_upkeep.claim_jobs(db, owner, now_ms, lease_ms, limit))
+
+    def count_jobs(self) -> int:
+        """How many are not done yet."""
+        return self._read(sqlite_upkeep.count_jobs)
+
+    def read_doomed(self, *, now_ms: int, limit: int) -> list[DoomedFile]:
+        """Files whose grace time is over, oldest first."""
+        return self._read(lambda db: sqlite_upkeep.read_doomed(db, now_ms, limit))
+
+    def drop_doomed(self, locations: Sequence[str]) -> None:
+        """These are deleted, or in use again."""
+        self._transact(lambda db: sqlite_upkeep.drop_doomed(db, locations))
 
     # --- writes outside the log of commits -------------------------------------------------------------
 
@@ -295,6 +371,21 @@ class SqliteStore:
         return secret
 
 
+def _attempt(db: sqlite3.Connection, work: Work) -> object:
+    """What one member's work gave or raised; it is taken back alone unless it is to be committed."""
+    db.execute("SAVEPOINT member")
+    try:
+        outcome: object = work(db)
+    except Exception as error:  # outermost edge of this member's work: it is raised in its own thread
+        if not db.in_transaction:  # some errors (disk full, I/O) roll back everything
+            raise
+        outcome = _translate(error) if isinstance(error, sqlite3.Error) else error
+    if isinstance(outcome, Refused | Exception):
+        db.execute("ROLLBACK TO member")
+    db.execute("RELEASE member")
+    return outcome
+
+
 # --- errors ----------------------------------------------------------------------------------------------
 
 
@@ -318,6 +409,7 @@ _WRITER_PRAGMAS = (
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA cache_size = -16384",
+    "PRAGMA temp_store = MEMORY",  # what a savepoint may have to put back, of one batch at most
 )
 _READER_PRAGMAS = ("PRAGMA query_only = ON",)
 

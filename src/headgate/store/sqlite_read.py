@@ -143,6 +143,11 @@ def load_key(db: Connection, principal: str, key: str) -> KeyRecord | None:
     return None if row is None else key_of(row)
 
 
+def load_keys(db: Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], KeyRecord]:
+    found = {pair: load_key(db, *pair) for pair in keys}
+    return {pair: record for pair, record in found.items() if record is not None}
+
+
 # One writer at a time: the order of sequences is the order of commits.
 _EVENT_COLUMNS = "sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload"
 

@@ -13,18 +13,25 @@ from typing import assert_never
 
 from headgate.core.encoded_log import LogItem
 from headgate.errors import invariant
+from headgate.store import sqlite_upkeep
 from headgate.store.base import (
     CheckEntry,
     CreateEntry,
     CreateNamespace,
     DropEntry,
+    DropFootprints,
+    DropJob,
     DropNamespace,
     EntryId,
     Kind,
     MarkCheckpoint,
     Operation,
     Principal,
+    PutDoomed,
     PutEvent,
+    PutFile,
+    PutFootprint,
+    PutJob,
     PutKey,
     Reason,
     Refused,
@@ -44,50 +51,59 @@ from headgate.store.rows import (
     principal_row,
     repeated_tag,
 )
+from headgate.store.runs import only, runs_of
+from headgate.store.sqlite_upkeep import find_repeated, insert_rows, write_rows
 
 
 def apply(db: sqlite3.Connection, operations: Sequence[Operation]) -> Refused | None:
     """Run the operations in order up to the first that does not hold."""
-    for index, operation in enumerate(operations):
-        if (refused := _apply_one(db, operation)) is not None:
-            return replace(refused, index=index)
+    for index, run in runs_of(operations):
+        if (refused := _apply_run(db, run)) is not None:
+            return replace(refused, index=index + refused.index)
     return None
 
 
-def _apply_one(db: sqlite3.Connection, operation: Operation) -> Refused | None:
-    match operation:
-        case SwapEntry():
-            return _swap_entry(db, operation)
+def _apply_run(db: sqlite3.Connection, run: Sequence[Operation]) -> Refused | None:
+    """Apply neighbours of one kind; the index of a `Refused` is the one in the run."""
+    match run[0]:
+        case SwapEntry() as swap:
+            return _swap_entry(db, swap)
         case CheckEntry(id, expected_version):
             standing = _load_standing(db, id, expected_version=expected_version)
             return standing if isinstance(standing, Refused) else None
         case PutKey():
-            return _put_key(db, operation)
-        case PutEvent(event, snapshot_ids):
-            sequence = db.execute(_PUT_EVENT, event_row(event)).lastrowid
-            if snapshot_ids:
-                rows = [
-                    (event.entry_id, snapshot_id, sequence) for snapshot_id in dict.fromkeys(snapshot_ids)
-                ]
-                db.executemany(_PUT_EVENT_SNAPSHOT, rows)
-            return None
+            return _put_keys(db, only(run, PutKey))
+        case PutEvent():
+            _put_events(db, only(run, PutEvent))
+        case PutFile():
+            sqlite_upkeep.put_files(db, only(run, PutFile))
+        case PutFootprint():
+            sqlite_upkeep.put_footprints(db, only(run, PutFootprint))
+        case DropFootprints(id, snapshot_ids):
+            sqlite_upkeep.drop_footprints(db, id, snapshot_ids)
+        case PutJob():
+            return sqlite_upkeep.put_jobs(db, only(run, PutJob))
+        case DropJob(principal, job_id):
+            sqlite_upkeep.drop_job(db, principal, job_id)
+        case PutDoomed(files):
+            sqlite_upkeep.put_doomed(db, files)
         case MarkCheckpoint(id, version, location):
             db.execute(_MARK_CHECKPOINT, (location, version, version, id, version, version))
-            return None
-        case CreateEntry():
-            return _create_entry(db, operation)
-        case RenameEntry():
-            return _rename_entry(db, operation)
-        case DropEntry():
-            return _drop_entry(db, operation)
-        case CreateNamespace():
-            return _create_namespace(db, operation)
-        case SetNamespaceProperties():
-            return _set_namespace_properties(db, operation)
-        case DropNamespace():
-            return _drop_namespace(db, operation)
-        case _:
-            assert_never(operation)
+        case CreateEntry() as create:
+            return _create_entry(db, create)
+        case RenameEntry() as rename:
+            return _rename_entry(db, rename)
+        case DropEntry() as drop:
+            return _drop_entry(db, drop)
+        case CreateNamespace() as create_namespace:
+            return _create_namespace(db, create_namespace)
+        case SetNamespaceProperties() as change:
+            return _set_namespace_properties(db, change)
+        case DropNamespace() as drop_namespace:
+            return _drop_namespace(db, drop_namespace)
+        case _ as never:
+            assert_never(never)
+    return None
 
 
 def _refused(reason: Reason, detail: str, *, kind: Kind | None = None) -> Refused:
@@ -110,14 +126,22 @@ WHERE id = ? AND version >= ? AND (checkpoint_version IS NULL OR checkpoint_vers
 
 _PUT_KEY = """
 INSERT INTO keys (key, principal, fingerprint, status, body, created_at_ms) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (principal, key) DO NOTHING
 """
 
 
-def _put_key(db: sqlite3.Connection, operation: PutKey) -> Refused | None:
-    if db.execute(_PUT_KEY, key_row(operation.record)).rowcount == 1:
-        return None
-    return _refused(Reason.KEY_EXISTS, operation.record.key)
+def _put_keys(db: sqlite3.Connection, puts: Sequence[PutKey]) -> Refused | None:
+    at = find_repeated(db, _PUT_KEY, [key_row(put.record) for put in puts])
+    return None if at is None else Refused(at, Reason.KEY_EXISTS, detail=puts[at].record.key)
+
+
+def _put_events(db: sqlite3.Connection, puts: Sequence[PutEvent]) -> None:
+    first = insert_rows(db, _PUT_EVENT, [event_row(put.event) for put in puts])
+    rows = [
+        (put.event.entry_id, snapshot_id, sequence)
+        for sequence, put in enumerate(puts, first)
+        for snapshot_id in dict.fromkeys(put.snapshot_ids)
+    ]
+    write_rows(db, _PUT_EVENT_SNAPSHOT, rows)
 
 
 # --- entries ---------------------------------------------------------------------------------------------
@@ -205,13 +229,13 @@ _REMOVE_ITEM = "DELETE FROM entry_log WHERE entry_id = ? AND stream = ? AND posi
 
 def _add_items(db: sqlite3.Connection, id: EntryId, stream: Stream, items: Sequence[LogItem]) -> None:
     rows = [(id, stream.value, item.position, item.key, item.tag, item.body) for item in items]
-    if len(rows) == 1:
-        db.execute(_ADD_ITEM, rows[0])
-    elif rows:
-        db.executemany(_ADD_ITEM, rows)
+    write_rows(db, _ADD_ITEM, rows)
 
 
-_HAS_TAG = "SELECT 1 FROM entry_log WHERE entry_id = ? AND stream = ? AND tag = ?"
+_FIND_TAG = """
+SELECT value FROM json_each(?) AS added
+WHERE EXISTS (SELECT 1 FROM entry_log WHERE entry_id = ? AND stream = ? AND tag = added.value) LIMIT 1
+"""
 
 
 def _find_duplicate_tag(
@@ -219,10 +243,10 @@ def _find_duplicate_tag(
 ) -> Refused | None:
     if (tag := repeated_tag(items)) is not None:
         return _refused(Reason.DUPLICATE_TAG, str(tag))
-    for item in items:
-        if item.tag is not None and db.execute(_HAS_TAG, (id, stream.value, item.tag)).fetchone():
-            return _refused(Reason.DUPLICATE_TAG, str(item.tag))
-    return None
+    tags = [item.tag for item in items if item.tag is not None]
+    # A list of numbers is written in JSON as in Python.
+    row = db.execute(_FIND_TAG, (str(tags), id, stream.value)).fetchone() if tags else None
+    return None if row is None else _refused(Reason.DUPLICATE_TAG, str(row[0]))
 
 
 _CREATE_ENTRY = """
@@ -304,6 +328,7 @@ def _drop_entry(db: sqlite3.Connection, drop: DropEntry) -> Refused | None:
     if isinstance(standing, Refused):
         return standing
     db.execute(_DROP_ENTRY, (drop.id, drop.expected_version))
+    sqlite_upkeep.drop_all_footprints(db, drop.id)
     return None
 
 

@@ -1,0 +1,206 @@
+"""The manifests of one snapshot, written by effects: what a change adds, rewrites and, within its budget, merges.
+
+Judging is over when this begins (`plan`). Numbers and times come from the head and are assigned anew each attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+
+from headgate.core.conflicts import Finding
+from headgate.core.identity_cache import IdentityCache
+from headgate.core.intake import Change
+from headgate.core.live import FindLive, FoundLive, LiveChange
+from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest_list import ManifestList, has_live_files
+from headgate.core.manifest_merge import (
+    Merged,
+    MergeManifests,
+    MergePlan,
+    MergePolicy,
+    background_change,
+    merge,
+    parse_policy,
+    plan_merge,
+)
+from headgate.core.summary import count_changes, summarise
+from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.window import ReadEffect, ReadReply, read_entries
+from headgate.errors import InvariantBroken
+
+_POLICIES: IdentityCache[MergePolicy] = IdentityCache()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Encode and write one manifest. Answered by its `ManifestFile`."""
+
+    entries: tuple[NewEntry, ...]
+    spec_id: int
+    content: ManifestContent
+    snapshot_id: int
+    sequence_number: int
+    table: TableMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifestList:
+    """Encode and write the manifest list. Answered by its location."""
+
+    manifests: ManifestList
+    snapshot_id: int
+    parent_snapshot_id: int | None
+    sequence_number: int
+    first_row_id: int | None
+    table: TableMetadata
+
+
+PlanEffect = ReadEffect | FindLive | WriteManifest | WriteManifestList | MergeManifests
+PlanReply = ReadReply | FoundLive | ManifestFile | str | Finding | None
+Planning = Generator[PlanEffect, PlanReply, "Plan | Finding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A snapshot that is ready to be added, and the files that were written for it."""
+
+    snapshot: Snapshot
+    branch: str | None  # None: staged only
+    written: tuple[str, ...]
+
+
+class Build:
+    """Writes the manifests of one snapshot, by effects."""
+
+    def __init__(
+        self, change: Change, table: TableMetadata, head: Snapshot | None, snapshot_id: int, sequence: int
+    ) -> None:
+        self._change, self._table, self._head = change, table, head
+        self._snapshot_id, self._sequence = snapshot_id, sequence
+        self._written: list[str] = []
+
+    def run(self, manifests: ManifestList, removals: LiveChange, *, now_ms: int) -> Planning:
+        change, envelope = self._change, self._table.envelope
+        new: list[ManifestFile] = []
+        numbered = envelope.format_version > 1  # v1 has no sequence numbers to keep
+        for content, files, wanted in (
+            (ManifestContent.DATA, change.added_data, change.data_sequence_number),
+            (ManifestContent.DELETES, change.added_deletes, change.delete_sequence_number),
+        ):
+            sequence = wanted if numbered else None
+            for spec_id in sorted({file.spec_id for file in files}):
+                entries = tuple(
+                    NewEntry(EntryStatus.ADDED, file, self._snapshot_id, sequence, None)
+                    for file in files
+                    if file.spec_id == spec_id
+                )
+                new.append((yield from self._write(entries, spec_id, content)))
+        rewritten: dict[str, ManifestFile | None] = {}
+        for removal in (removals.data, removals.deletes):
+            for path, removed in removal.entries.items():
+                rewritten[path] = yield from self._rewrite(removal.manifests[path], removed)
+        merged = yield from self._merge(manifests, rewritten)
+        listed, next_row_id = manifests.next(new, rewritten), envelope.next_row_id or 0
+        if envelope.format_version >= 3:
+            listed, next_row_id = listed.numbered(next_row_id)
+        first_row_id = envelope.next_row_id if envelope.format_version >= 3 else None
+        parent = None if self._head is None else self._head.snapshot_id
+        location = yield WriteManifestList(
+            listed, self._snapshot_id, parent, self._sequence, first_row_id, self._table
+        )
+        if not isinstance(location, str):
+            raise InvariantBroken("invariant broken: a manifest list has no location")
+        self._written.append(location)
+        counts = count_changes(
+            (*change.added_data, *change.added_deletes), (*removals.data.files(), *removals.deletes.files())
+        )
+        snapshot = Snapshot(
+            snapshot_id=self._snapshot_id,
+            parent_snapshot_id=parent,
+            sequence_number=self._sequence,
+            timestamp_ms=self._timestamp(now_ms),
+            manifest_list=location,
+            summary=summarise(
+                change.action,
+                counts,
+                {**change.summary, **self._describe_merge(merged, new=len(new), listed=len(listed))},
+                None if self._head is None else self._head.summary,
+            ),
+            schema_id=envelope.current_schema_id,
+            first_row_id=first_row_id,
+            added_rows=None if first_row_id is None else next_row_id - first_row_id,
+        )
+        return Plan(snapshot, None if change.stage_only else change.branch, tuple(self._written))
+
+    def _merge(
+        self, manifests: ManifestList, rewritten: dict[str, ManifestFile | None]
+    ) -> Generator[PlanEffect, PlanReply, Merged | None]:
+        """Merge manifests that this commit takes over unchanged, within its budget; noted among the rewritten."""
+        policy = _POLICIES.get(
+            (properties := self._table.envelope.properties,), lambda: parse_policy(properties)
+        )
+        kept = (m for m in manifests if m.manifest_path not in rewritten and has_live_files(m))
+        if self._change.rewrites_manifests:
+            policy = replace(policy, enabled=True)
+            plan = background_change(kept, policy, idle=True) or MergePlan()
+        elif policy.enabled and manifests.length >= policy.fan_in:
+            plan = plan_merge(kept, policy)
+        else:
+            return None
+        if not plan.bins:
+            return None
+        merging = merge(plan, self._table, snapshot_id=self._snapshot_id, sequence_number=self._sequence)
+        reply: PlanReply = None
+        while True:
+            try:
+                effect = merging.send(reply if isinstance(reply, ManifestFile | Finding) else None)
+            except StopIteration as stop:
+                merged: Merged = stop.value
+                break
+            reply = yield effect
+        rewritten.update(merged.replaced)
+        self._written.extend(merged.written)
+        return merged
+
+    def _describe_merge(self, merged: Merged | None, *, new: int, listed: int) -> dict[str, str]:
+        if merged is None:
+            return {}
+        if self._change.rewrites_manifests:
+            return merged.count_rewrite(listed=listed)
+        return merged.count_manifests(new=new, listed=listed)
+
+    def _timestamp(self, now_ms: int) -> int:
+        """Time never goes backwards along a branch, whatever the clocks of writers and replicas say."""
+        of_head = 0 if self._head is None else self._head.timestamp_ms
+        return max(now_ms, of_head, self._table.envelope.last_updated_ms)
+
+    def _write(
+        self, entries: tuple[NewEntry, ...], spec_id: int, content: ManifestContent
+    ) -> Generator[PlanEffect, PlanReply, ManifestFile]:
+        reply = yield WriteManifest(entries, spec_id, content, self._snapshot_id, self._sequence, self._table)
+        if not isinstance(reply, ManifestFile):
+            raise InvariantBroken("invariant broken: a written manifest was not answered")
+        self._written.append(reply.manifest_path)
+        return reply
+
+    def _rewrite(
+        self, manifest: ManifestFile, removed: list[ManifestEntry]
+    ) -> Generator[PlanEffect, PlanReply, ManifestFile]:
+        """The same manifest with some entries marked as deleted; entries that were deleted before are left out."""
+        gone = {(entry.file.identity, entry.data_sequence_number) for entry in removed}
+        entries = []
+        for entry in (yield from read_entries(manifest)):
+            if not entry.is_live:
+                continue
+            is_gone = (entry.file.identity, entry.data_sequence_number) in gone
+            entries.append(
+                NewEntry(
+                    EntryStatus.DELETED if is_gone else EntryStatus.EXISTING,
+                    entry.file,
+                    self._snapshot_id if is_gone else entry.snapshot_id,
+                    entry.data_sequence_number,
+                    entry.file_sequence_number,
+                )
+            )
+        return (yield from self._write(tuple(entries), manifest.partition_spec_id, manifest.content))

@@ -1,0 +1,198 @@
+"""The values of the commit conversation: what is committed, what is asked of the driver, and the verdicts. No rules.
+
+The conversation itself is in `flow`, the judging of its members in `group`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.core.build import PlanEffect, PlanReply
+from headgate.core.change import ChangeUpdate
+from headgate.core.table import MetadataLogEntry, TableMetadata
+from headgate.core.updates import AssertCreate, TableRequirement, TableUpdate
+from headgate.errors import CommitUnknown, HeadgateError
+
+Target = tuple[tuple[str, ...], str]  # namespace levels and name
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """The commit of one table: what must hold, and what to change, by plain updates and by changes, in order.
+
+    `reads` is a read set: validations without a change. A table with a read set alone is judged, not written.
+    `field` is where the commit stands in its request, as the names of its fields begin.
+    """
+
+    target: Target
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate | ChangeUpdate, ...]
+    reads: ChangeUpdate | None = None
+    field: str = ""
+
+    def path(self, part: str) -> str:
+        """A field of this commit as errors name it."""
+        return f"{self.field}.{part}" if self.field else part
+
+    def creates(self) -> bool:
+        """Whether it makes the table."""
+        return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One request of a group. `fold`: its append may share a snapshot with others'; None: as the table says."""
+
+    key: str
+    commits: tuple[TableCommit, ...]
+    fold: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A table as it is now. `version` is the token that a swap expects."""
+
+    id: str
+    version: int
+    metadata: TableMetadata
+    metadata_location: str
+    checkpoint: MetadataLogEntry | None  # the newest metadata file known to be written
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Built metadata that nobody can see yet. `base` is None for a table being created."""
+
+    target: Target
+    base: Head | None
+    metadata: TableMetadata
+    written: tuple[str, ...] = ()  # manifests and lists written for it
+    updates: tuple[TableUpdate, ...] = ()  # what was applied, changes as the plain updates they amount to
+
+
+# --- effects and replies --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read all heads at one point in time, and which members' keys are stored. Answered by `Loaded`.
+
+    Unless `fresh`, heads that the driver remembers will do.
+    """
+
+    targets: tuple[Target, ...]
+    attempt: int
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Heads in the order asked; members whose key is stored (`landed`), or was stored by a refusal (`settled`)."""
+
+    heads: tuple[Head | None, ...]
+    landed: frozenset[int]
+    now_ms: int
+    settled: Mapping[int, HeadgateError] = field(default_factory=dict)
+    is_hint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one member has in a swap, by table; `shares_with` is the member whose snapshot it was folded into."""
+
+    member: int
+    parts: tuple[tuple[Target, tuple[TableUpdate, ...]], ...]
+    shares_with: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Write what must be written before, then publish all candidates in one transaction with the members' keys.
+
+    `unchanged` are heads that were only read: the same transaction must find them as they were.
+    """
+
+    candidates: tuple[Candidate, ...]
+    unchanged: tuple[Head, ...]
+    attempt: int
+    shares: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The transaction committed. `heads` are the new ones, in the order of the candidates."""
+
+    heads: tuple[Head, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwapLost:
+    """Refused: some head was no longer the expected one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRefused:
+    """Refused for a reason that trying again does not cure (a name taken, a location that overlaps)."""
+
+    error: HeadgateError
+
+
+@dataclass(frozen=True, slots=True)
+class SwapUnknown:
+    """No answer, or an error from COMMIT itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete the files written for these candidates: never sent, or a load proved that they missed for good."""
+
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Back off before attempt number `attempt`; the driver knows how long that is."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A member's verdict, which is certain already: its client need not wait for the others."""
+
+    member: int
+    verdict: Verdict
+
+
+Effect = Load | Swap | Discard | Wait | Answer | PlanEffect
+Reply = Loaded | Swapped | SwapLost | SwapRefused | SwapUnknown | PlanReply | None
+
+
+# --- verdicts -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """All of it is published. `heads` in the order of the commits; `replayed` when a load found our key."""
+
+    heads: tuple[Head | None, ...]
+    candidates: tuple[Candidate, ...] = ()
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing of it is published, and that is certain."""
+
+    error: HeadgateError
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody knows yet; nothing was deleted."""
+
+    error: CommitUnknown
+
+
+Verdict = Committed | Refused | Unknown

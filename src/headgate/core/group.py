@@ -1,0 +1,430 @@
+"""Judging the members of a group, one after the other, each against the head as the ones before it leave it.
+
+`chain`: a snapshot for each member, exactly as if they had come one by one. `fold`: appends that commute (no
+validation, nothing but files to add) share one snapshot, which each of them gets. Nothing here is visible to anybody
+until the conversation in `flow` swaps it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from headgate.core.apply import Applying, find_format_version
+from headgate.core.build import Plan, PlanEffect, PlanReply
+from headgate.core.change import Action, ChangeUpdate, action_of
+from headgate.core.client_snapshot import NotRebasable
+from headgate.core.commit import Candidate, Head, Member, Share, TableCommit, Target
+from headgate.core.conflicts import Finding, to_error
+from headgate.core.intake import FILES_MAX, Change, take_in
+from headgate.core.locations import LocationPolicy, find_spellings
+from headgate.core.manifest import ManifestFile
+from headgate.core.plan import judge_only, plan_change
+from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
+from headgate.core.requirements import find_failed
+from headgate.core.table import TableMetadata
+from headgate.core.updates import AddSnapshot, AssertTableUuid, SetSnapshotRef, TableUpdate
+from headgate.errors import BadInput, HeadgateError, InvariantBroken, NotFound, RequirementFailed
+
+GROUP_PROPERTY = "headgate.group"
+FOLD, CHAIN = "fold", "chain"
+CHANGES_MAX = 100  # of one request, over all its tables: each writes files and makes a snapshot
+
+Judging = Generator[PlanEffect, PlanReply, None]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a member is refused, and whether that rests on what others of its group are about to publish."""
+
+    error: HeadgateError
+    rests_on_group: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A group judged: candidates by table, each member's share of them, heads that were only read, refusals."""
+
+    candidates: tuple[Candidate, ...]
+    unchanged: tuple[Head, ...] = ()
+    shares: tuple[Share, ...] = ()
+    refusals: Mapping[int, Refusal] = field(default_factory=dict)
+    unwanted: tuple[Candidate, ...] = ()  # what was written for members that were refused
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What all commits of one attempt are judged under."""
+
+    key: str
+    policy: LocationPolicy | None
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A commit that is well made and whose requirements hold; `changes` by their place among the updates."""
+
+    commit: TableCommit
+    head: Head | None
+    reads: Change | None
+    changes: dict[int, Change]
+
+    @property
+    def name(self) -> str:
+        """The table's name as errors show it."""
+        return ".".join((*self.commit.target[0], self.commit.target[1]))
+
+
+@dataclass(slots=True)
+class _Trail:
+    """What judging one commit leaves behind, whether it ends in a candidate or not."""
+
+    written: list[str]
+    updates: list[TableUpdate]
+    table: TableMetadata | None
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table while its group is judged: `base` is published, `head` what the members so far make of it."""
+
+    base: Head | None
+    head: Head | None
+    written: list[str] = field(default_factory=list)
+    updates: list[TableUpdate] = field(default_factory=list)
+    changed: bool = False
+
+    def advance(self, metadata: TableMetadata, trail: _Trail) -> None:
+        """One member further. The previous metadata file is in the log from the first member on."""
+        if self.head is None:
+            self.head = Head("", 0, metadata, "", None)
+        else:
+            self.head = replace(self.head, metadata=metadata, checkpoint=None)
+        self.written.extend(trail.written)
+        self.updates.extend(trail.updates)
+        self.changed = True
+
+
+@dataclass(slots=True)
+class _Fold:
+    """Appends that wait to share one snapshot: member, key, commit and change of each."""
+
+    appends: list[tuple[int, str, TableCommit, Change]] = field(default_factory=list)
+    paths: set[str] = field(default_factory=set)
+    files: int = 0
+
+    def takes(self, change: Change, paths: set[str]) -> bool:
+        """Whether the change may share the snapshot: same branch and words, no file twice, not too many files."""
+        first = self.appends[0][3]
+        return (
+            first.branch == change.branch
+            and first.summary == change.summary
+            and self.files + len(change.added_data) <= FILES_MAX
+            and self.paths.isdisjoint(paths)
+        )
+
+
+class Group:
+    """The judging of one group. `judge` each member, then `close`; both yield what planning asks for."""
+
+    def __init__(
+        self, heads: Mapping[Target, Head | None], policy: LocationPolicy | None, now_ms: int
+    ) -> None:
+        self._tables = {target: _Table(head, head) for target, head in heads.items()}
+        self._policy, self._now_ms = policy, now_ms
+        self._shares: list[Share] = []
+        self._refusals: dict[int, Refusal] = {}
+        self._unchanged: dict[Target, Head] = {}
+        self._unwanted: list[Candidate] = []
+        self._folds: dict[Target, _Fold] = {}
+
+    def judge(self, index: int, member: Member) -> Judging:
+        """Judge one member: its share is kept, or its refusal."""
+        rests_on_group = any(
+            self._tables[commit.target].changed or commit.target in self._folds for commit in member.commits
+        )
+        try:
+            if (update := self._find_foldable(member)) is not None:
+                if (yield from self._fold_in(index, member, update)):
+                    return
+            for commit in member.commits:
+                yield from self._close_fold(commit.target)
+            yield from self._build(index, member)
+        except HeadgateError as error:
+            self._refusals[index] = Refusal(error, rests_on_group)
+
+    def close(self) -> Generator[PlanEffect, PlanReply, Judged]:
+        """What is to be swapped."""
+        for target in tuple(self._folds):
+            yield from self._close_fold(target)
+        candidates = tuple(
+            Candidate(target, table.base, table.head.metadata, tuple(table.written), tuple(table.updates))
+            for target, table in self._tables.items()
+            if table.changed and table.head is not None
+        )
+        changed = {candidate.target for candidate in candidates}
+        unchanged = tuple(head for target, head in self._unchanged.items() if target not in changed)
+        return Judged(candidates, unchanged, tuple(self._shares), self._refusals, tuple(self._unwanted))
+
+    def _find_foldable(self, member: Member) -> ChangeUpdate | None:
+        if member.fold is False or len(member.commits) != 1:
+            return None
+        head = self._tables[member.commits[0].target].head
+        if head is None or not (member.fold or head.metadata.envelope.properties.get(GROUP_PROPERTY) == FOLD):
+            return None
+        return find_foldable(member.commits[0])
+
+    def _terms(self, key: str) -> _Terms:
+        return _Terms(key, self._policy, self._now_ms)
+
+    def _build(self, index: int, member: Member) -> Judging:
+        """Every commit is checked, then every read set judged, and only then is anything written."""
+        terms = self._terms(member.key)
+        _check_count(member.commits)
+        try:
+            all_taken = [_take_in(c, self._tables[c.target].head, terms) for c in member.commits]
+        except RequirementFailed:
+            if len(member.commits) == 1 and (yield from self._rebase(index, member)):
+                return
+            raise
+        for taken in all_taken:
+            yield from _judge_reads(taken)
+        yield from self._advance(index, all_taken, terms)
+
+    def _rebase(self, index: int, member: Member) -> Generator[PlanEffect, PlanReply, bool]:
+        """Build a plain commit that lost its head on the one that is there, if its table wants that; False if not."""
+        commit = member.commits[0]
+        table = self._tables[commit.target]
+        if table.head is None or not parse_rebase(table.head.metadata.envelope.properties):
+            return False
+        if is_landed(commit, table.head.metadata):
+            self._shares.append(Share(index, ()))
+            return True
+        trail = _Trail([], [], table.head.metadata)
+        seed = f"{member.key}/{'.'.join((*commit.target[0], commit.target[1]))}/0"
+        try:
+            rebased = yield from _track(
+                rebase_commit(commit, table.head.metadata, now_ms=self._now_ms, seed=seed), trail.written
+            )
+            if isinstance(rebased, Finding):
+                raise to_error(rebased, ".".join((*commit.target[0], commit.target[1])), field=commit.field)
+            if isinstance(rebased, NotRebasable):
+                self._discard(commit.target, trail)
+                return False
+            applying = Applying(table.head.metadata, now_ms=self._now_ms)
+            for update in rebased.updates:
+                applying.add(update)
+                trail.updates.append(update)
+            metadata = applying.finish(table.head.checkpoint)
+        except HeadgateError:
+            self._discard(commit.target, trail)
+            raise
+        if metadata is None:
+            raise InvariantBroken("invariant broken: a rebased commit changes nothing")
+        table.advance(metadata, trail)
+        self._shares.append(Share(index, ((commit.target, tuple(trail.updates)),)))
+        return True
+
+    def _discard(self, target: Target, trail: _Trail) -> None:
+        if trail.written and trail.table is not None:
+            base = self._tables[target].base
+            self._unwanted.append(Candidate(target, base, trail.table, tuple(trail.written)))
+
+    def _advance(self, index: int, all_taken: Sequence[_Taken], terms: _Terms) -> Judging:
+        """Build the member's tables; they move on only when all of them are built."""
+        built: list[tuple[_Taken, _Trail, TableMetadata | None]] = []
+        try:
+            for taken in all_taken:
+                trail = _Trail([], [], None if taken.head is None else taken.head.metadata)
+                built.append((taken, trail, None))
+                metadata = yield from _judge_one(taken, terms, trail)
+                built[-1] = (taken, trail, metadata)
+        except HeadgateError:
+            for taken, trail, _ in built:
+                self._discard(taken.commit.target, trail)
+            raise
+        parts: list[tuple[Target, tuple[TableUpdate, ...]]] = []
+        for taken, trail, metadata in built:
+            commit, table = taken.commit, self._tables[taken.commit.target]
+            if metadata is not None:
+                table.advance(metadata, trail)
+                parts.append((commit.target, tuple(trail.updates)))
+            elif table.base is not None and (commit.reads is not None or commit.requirements):
+                self._unchanged[commit.target] = table.base
+        self._shares.append(Share(index, tuple(parts)))
+
+    def _fold_in(
+        self, index: int, member: Member, update: ChangeUpdate
+    ) -> Generator[PlanEffect, PlanReply, bool]:
+        """Have an append wait for others; False when it cannot."""
+        commit = member.commits[0]
+        taken = _take_in(commit, self._tables[commit.target].head, self._terms(member.key))
+        change = taken.changes[0]
+        paths = {spelling for file in change.added_data for spelling in find_spellings(file.file_path)}
+        fold = self._folds.get(commit.target)
+        if fold is not None and not fold.takes(change, paths):
+            yield from self._close_fold(commit.target)
+            return False
+        if fold is None:
+            fold = self._folds[commit.target] = _Fold()
+        fold.appends.append((index, member.key, commit, change))
+        fold.paths |= paths
+        fold.files += len(change.added_data)
+        return True
+
+    def _close_fold(self, target: Target) -> Judging:
+        """One snapshot for all that wait; if they cannot share one, one for each."""
+        fold = self._folds.pop(target, None)
+        if fold is None:
+            return
+        table = self._tables[target]
+        first, key, commit, change = fold.appends[0]
+        shared = tuple(file for _, _, _, one in fold.appends for file in one.added_data)
+        merged = replace(change, added_data=shared)
+        try:
+            yield from self._advance(first, [_Taken(commit, table.head, None, {0: merged})], self._terms(key))
+        except HeadgateError as error:
+            if len(fold.appends) == 1:
+                self._refusals[first] = Refusal(error, table.changed)
+                return
+            for index, key, commit, change in fold.appends:
+                rests_on_group = table.changed
+                try:
+                    taken = _Taken(commit, table.head, None, {0: change})
+                    yield from self._advance(index, [taken], self._terms(key))
+                except HeadgateError as own:
+                    self._refusals[index] = Refusal(own, rests_on_group)
+            return
+        parts = self._shares[-1].parts
+        self._shares.extend(Share(index, parts, shares_with=first) for index, *_ in fold.appends[1:])
+
+
+def find_foldable(commit: TableCommit) -> ChangeUpdate | None:
+    """The one append of a commit that may share a snapshot with others: it commutes with them, whatever they add."""
+    if commit.reads is not None or len(commit.updates) != 1:
+        return None
+    update = commit.updates[0]
+    if not isinstance(update, ChangeUpdate) or action_of(update) is not Action.APPEND:
+        return None
+    if update.stage_only or update.create_branch or update.commit_validations:
+        return None
+    plain = all(isinstance(requirement, AssertTableUuid) for requirement in commit.requirements)
+    return update if plain else None
+
+
+def _check_count(commits: tuple[TableCommit, ...]) -> None:
+    changes = 0
+    for commit in commits:
+        changes += sum(isinstance(update, ChangeUpdate) for update in commit.updates)
+        if changes > CHANGES_MAX:
+            raise BadInput(f"a request takes at most {CHANGES_MAX} changes", field=commit.path("updates"))
+
+
+def _begin(taken: _Taken, terms: _Terms) -> Applying:
+    base = None if taken.head is None else taken.head.metadata
+    return Applying(base, now_ms=terms.now_ms, format_version=find_format_version(taken.commit.updates))
+
+
+def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
+    """One table's commit, checked before anything is read or written. Raises what is wrong with it."""
+    taken = _Taken(commit, head, None, {})
+    if head is None and not commit.creates():
+        raise NotFound(f"Table does not exist: {taken.name}", kind="table")
+    base = None if head is None else head.metadata
+    failed = find_failed(commit.requirements, base)
+    if failed is not None:
+        raise failed
+    if commit.reads is not None:
+        if base is None:
+            raise BadInput(
+                "a table that is being created has nothing to read", field=commit.path("commit-validations")
+            )
+        taken = replace(taken, reads=take_in(commit.reads, base, field=commit.field))
+    plain, waiting = _begin(taken, terms), list[TableUpdate]()
+    for i, update in enumerate(commit.updates):
+        if not isinstance(update, ChangeUpdate):
+            waiting.append(update)
+            continue
+        field = commit.path(f"updates[{i}]")
+        for before in waiting:  # what no change follows is applied when the commit is built, and only then
+            plain.add(before)
+        waiting.clear()
+        table = plain.look()
+        if table is None:
+            raise BadInput("a table needs a schema before its first change", field=field)
+        taken.changes[i] = take_in(update, table, field=field, policy=terms.policy)
+    return taken
+
+
+def _judge_reads(taken: _Taken) -> Generator[PlanEffect, PlanReply, None]:
+    if taken.reads is None or taken.head is None:
+        return
+    finding = yield from judge_only(taken.reads, taken.head.metadata)
+    if finding is not None:
+        raise to_error(finding, taken.name, field=taken.commit.path("commit-validations"))
+
+
+def _judge_one(
+    taken: _Taken, terms: _Terms, trail: _Trail
+) -> Generator[PlanEffect, PlanReply, TableMetadata | None]:
+    """The metadata after one table's commit, or None when it changes nothing. Raises what refuses it."""
+    applying = _begin(taken, terms)
+    for i, update in enumerate(taken.commit.updates):
+        if not isinstance(update, ChangeUpdate):
+            applying.add(update)
+            trail.updates.append(update)
+            continue
+        change = taken.changes[i]
+        table = applying.look()
+        if table is None:
+            raise BadInput("a table needs a schema before its first change", field=change.field)
+        trail.table = table
+        seed = f"{terms.key}/{taken.name}/{i}"
+        planning = plan_change(change, table, seed=seed, now_ms=terms.now_ms)
+        planned = yield from _track(planning, trail.written)
+        if isinstance(planned, Finding):
+            raise to_error(planned, taken.name, field=change.field)
+        for added in _publish(planned, table):
+            applying.add(added)
+            trail.updates.append(added)
+    return applying.finish(None if taken.head is None else taken.head.checkpoint)
+
+
+def _track(
+    planning: Generator[PlanEffect, PlanReply, T], written: list[str]
+) -> Generator[PlanEffect, PlanReply, T]:
+    """The same planning, with every file noted when it is written: a later step may fail, and it must go then."""
+    try:
+        effect = next(planning)
+        while True:
+            reply = yield effect
+            if isinstance(
+                reply, ManifestFile | str
+            ):  # a written manifest, a written list; no read is so answered
+                written.append(reply if isinstance(reply, str) else reply.manifest_path)
+            effect = planning.send(reply)
+    except StopIteration as stop:
+        planned: T = stop.value
+        return planned
+
+
+def _publish(planned: Plan, table: TableMetadata) -> list[TableUpdate]:
+    """The plain updates that a plan amounts to; a branch keeps its retention."""
+    snapshot = planned.snapshot
+    added: list[TableUpdate] = [AddSnapshot(snapshot=snapshot)]
+    if planned.branch is not None:
+        ref = table.envelope.refs.get(planned.branch)
+        added.append(
+            SetSnapshotRef(
+                ref_name=planned.branch,
+                snapshot_id=snapshot.snapshot_id,
+                type="branch",
+                min_snapshots_to_keep=None if ref is None else ref.min_snapshots_to_keep,
+                max_snapshot_age_ms=None if ref is None else ref.max_snapshot_age_ms,
+                max_ref_age_ms=None if ref is None else ref.max_ref_age_ms,
+            )
+        )
+    return added

@@ -1,0 +1,155 @@
+"""The manifests of one snapshot, newest first, in blocks that snapshots share.
+
+A commit that appends adds one small block in front of the blocks its parent has, so building the next list, and
+encoding it, costs what the commit brings and not what the table holds. Small blocks are merged in tiers: sixteen of
+a size become one. Immutable. Holds no rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headgate.core.manifest import ManifestContent, ManifestFile
+
+_TIER = 16
+_BLOCK_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Block:
+    """Manifests that are encoded together, once. Compared by identity: that is what makes its bytes reusable."""
+
+    manifests: tuple[ManifestFile, ...]
+    by_path: Mapping[str, ManifestFile]
+
+
+def _block(manifests: Sequence[ManifestFile]) -> Block:
+    return Block(tuple(manifests), {manifest.manifest_path: manifest for manifest in manifests})
+
+
+def has_live_files(manifest: ManifestFile) -> bool:
+    """Whether a manifest may hold live files; counts may be unknown in v1."""
+    added, existing = manifest.added_files_count, manifest.existing_files_count
+    return added is None or existing is None or added > 0 or existing > 0
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestList:
+    """A value; every change is a new one that shares the unchanged blocks."""
+
+    blocks: tuple[Block, ...] = ()
+    length: int = 0
+    dead: tuple[str, ...] = ()  # paths of manifests without live files: the next commit leaves them out
+    unnumbered: int = 0  # data manifests without a first row id
+    deletes: tuple[ManifestFile, ...] = ()  # the delete manifests, in order
+
+    @staticmethod
+    def of(manifests: Iterable[ManifestFile]) -> ManifestList:
+        """A list of these manifests, in order."""
+        everything = tuple(manifests)
+        blocks = tuple(
+            _block(everything[at : at + _BLOCK_MAX]) for at in range(0, len(everything), _BLOCK_MAX)
+        )
+        return _with_notes(blocks)
+
+    def __iter__(self) -> Iterator[ManifestFile]:
+        for block in self.blocks:
+            yield from block.manifests
+
+    def __len__(self) -> int:
+        return self.length
+
+    def find(self, path: str) -> ManifestFile | None:
+        """The manifest at this path, if the list has it."""
+        for block in self.blocks:
+            if (found := block.by_path.get(path)) is not None:
+                return found
+        return None
+
+    def only(self, content: ManifestContent) -> Iterable[ManifestFile]:
+        """The manifests of data, or those of deletes."""
+        if content is ManifestContent.DELETES:
+            return self.deletes
+        return (manifest for manifest in self if manifest.content is content)
+
+    def next(
+        self, new: Sequence[ManifestFile], replaced: Mapping[str, ManifestFile | None] | None = None
+    ) -> ManifestList:
+        """The list with new manifests in front, some replaced or (by None) left out, and the dead ones left out."""
+        replaced = {**dict.fromkeys(self.dead), **(replaced or {})}
+        if not replaced:
+            return self._add(new)
+        blocks = []
+        for block in self.blocks:
+            if replaced.keys().isdisjoint(block.by_path):
+                blocks.append(block)
+                continue
+            kept = [replaced.get(manifest.manifest_path, manifest) for manifest in block.manifests]
+            if left := [manifest for manifest in kept if manifest is not None]:
+                blocks.append(_block(left))
+        return _with_notes(tuple(blocks))._add(new)
+
+    def numbered(self, next_row_id: int) -> tuple[ManifestList, int]:
+        """The list with row ids for data manifests that have none yet, from `next_row_id` on (spec v3)."""
+        if not self.unnumbered:
+            return self, next_row_id
+        blocks = []
+        for block in self.blocks:
+            listed: list[ManifestFile] = []
+            for manifest in block.manifests:
+                if _is_unnumbered(manifest):
+                    rows = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+                    manifest = replace(manifest, first_row_id=next_row_id)
+                    next_row_id += rows
+                listed.append(manifest)
+            changed = any(a is not b for a, b in zip(listed, block.manifests, strict=True))
+            blocks.append(_block(listed) if changed else block)
+        return _with_notes(tuple(blocks)), next_row_id
+
+    def _add(self, new: Sequence[ManifestFile]) -> ManifestList:
+        if not new:
+            return self
+        fresh = _with_notes((_block(new),))
+        return ManifestList(
+            _merge((*fresh.blocks, *self.blocks)),
+            self.length + fresh.length,
+            (*fresh.dead, *self.dead),
+            self.unnumbered + fresh.unnumbered,
+            (*fresh.deletes, *self.deletes),
+        )
+
+
+def _with_notes(blocks: tuple[Block, ...]) -> ManifestList:
+    dead: list[str] = []
+    deletes: list[ManifestFile] = []
+    length = unnumbered = 0
+    for block in blocks:
+        length += len(block.manifests)
+        for manifest in block.manifests:
+            if not has_live_files(manifest):
+                dead.append(manifest.manifest_path)
+            if manifest.content is ManifestContent.DELETES:
+                deletes.append(manifest)
+            unnumbered += _is_unnumbered(manifest)
+    return ManifestList(blocks, length, tuple(dead), unnumbered, tuple(deletes))
+
+
+def _is_unnumbered(manifest: ManifestFile) -> bool:
+    return manifest.content is ManifestContent.DATA and manifest.first_row_id is None
+
+
+def _merge(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """The blocks, with every run of sixteen of one tier at the front made into one of the next."""
+    tier = 1
+    while tier < _BLOCK_MAX:
+        size = tier * _TIER
+        run = 0
+        while run < len(blocks) and len(blocks[run].manifests) < size:
+            run += 1
+        if run < _TIER:
+            break
+        merged = _block([manifest for block in blocks[:run] for manifest in block.manifests])
+        blocks = (merged, *blocks[run:])
+        tier = size
+    return blocks

@@ -1,0 +1,110 @@
+"""Paths on a local disk, walked so that no symlink below a root is ever followed, and the system's errors as ours.
+
+Folders are opened one component at a time, each relative to its parent's descriptor. That costs about two
+microseconds a component and leaves no moment between a check and its use: no verdict about a path is cached.
+Never follows a symlink below a root. (A root may itself be reached by one.)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from headgate.errors import AlreadyExists, HeadgateError, LocationRefused, NotFound, StorageFailed
+
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# Every other error number is a StorageFailed. ENOENT means a missing file on reads only: writes make folders.
+_ERRORS: dict[int, Callable[[str], HeadgateError]] = {
+    errno.ENOENT: lambda location: NotFound(f"no such file; location={location!r}", kind="file"),
+    errno.EEXIST: lambda location: AlreadyExists(f"the file exists; location={location!r}", kind="file"),
+    errno.ELOOP: lambda location: refused(location, "a symlink is in its path"),
+    errno.ENOTDIR: lambda location: refused(location, "a symlink or file stands where a folder must be"),
+    errno.EISDIR: lambda location: refused(location, "it is a folder"),
+    errno.ENAMETOOLONG: lambda location: refused(location, "a name in it is too long"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A location taken apart: the root's real path, the folders below it, and the last name."""
+
+    location: str
+    root: str
+    folders: tuple[str, ...]
+    name: str
+
+
+def open_root(place: Place) -> int:
+    """The root's folder; StorageFailed when it is gone."""
+    try:
+        return os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        # An unmounted disk: none of its files may be called missing.
+        raise StorageFailed(
+            f"the root folder is gone; root={place.root!r} location={place.location!r}; mount it and retry",
+            location=place.location,
+        ) from error
+
+
+def open_or_make(name: str, parent: int) -> int:
+    """A folder in an open one, made when it is missing."""
+    try:
+        return os.open(name, FOLDER_FLAGS, dir_fd=parent)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=parent)
+        return os.open(name, FOLDER_FLAGS, dir_fd=parent)
+
+
+@contextmanager
+def opened(place: Place) -> Iterator[int]:
+    """The folder that holds the place, opened without following a symlink."""
+    folder = open_root(place)
+    try:
+        for name in place.folders:
+            inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def naming(location: str, *, missing: Callable[[str], HeadgateError] | None = None) -> Iterator[None]:
+    """Turn the system's errors into ours, with the location in them."""
+    try:
+        yield
+    except OSError as error:
+        raise translate(error, location, missing=missing) from error
+
+
+def translate(
+    error: OSError, location: str, *, missing: Callable[[str], HeadgateError] | None
+) -> HeadgateError:
+    """The system's error as ours; `missing` is what ENOENT means here, when it is not a missing file."""
+    number = error.errno or 0
+    make = missing if missing is not None and number == errno.ENOENT else _ERRORS.get(number)
+    return make(location) if make is not None else _failed(location, error)
+
+
+def no_folder(location: str) -> HeadgateError:
+    """What ENOENT means to a write, which makes the folders it misses."""
+    return StorageFailed(f"the folder cannot be made or went away; location={location!r}", location=location)
+
+
+def _failed(location: str, error: OSError) -> HeadgateError:
+    name = errno.errorcode.get(error.errno or 0, "unknown")
+    return StorageFailed(
+        f"the disk refused; location={location!r} error={name} {error.strerror}; see the disk and retry",
+        location=location,
+    )
+
+
+def refused(location: str, fault: str) -> LocationRefused:
+    """A location that may not be touched."""
+    return LocationRefused(f"location refused: {fault}; location={location!r}", location=location)

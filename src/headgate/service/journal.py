@@ -1,0 +1,238 @@
+"""The journal of new files: a commit on a local disk pays for one durable write, the one of its swap.
+
+The files of a commit are written softly (`Files.write_soft`: visible, not synced), and their bytes are put into the
+swap's own transaction (`entry`). Once that landed, `settle` has a background thread sync the files, many at a time, and
+then drop their rows. After a crash, `recover` writes the files again from the rows that were not dropped.
+
+Invariant: while a head refers to a file, its bytes are durable at its location, or in its row.
+- The row is committed with the head that first refers to the file, so neither is there without the other.
+- A row is dropped only after a `sync` or a `restore` of its file succeeded. A file whose sync failed is never synced
+  again but restored, because a second sync after a failed one proves nothing (the kernel has let go of the pages).
+- A file's name is used once, and its bytes never change, so whoever writes a row's bytes to its location writes what
+  is there already, or what ought to be.
+
+Several replicas may share a database, so `recover` may meet rows of a living one. It writes bytes equal to those that
+the owner wrote before its swap, by a rename that readers do not notice. It may drop a row whose owner has not synced
+yet: what the row stood for, the bytes at the location, is durable then; the owner's sync and drop find nothing to do.
+If the owner syncs and drops first, the name stands for the owner's synced file or for the restored one, which was
+synced before it got the name. A file that was deleted meanwhile, its row read before `forget`, comes back as one that
+nothing refers to: a file too many, which does no harm.
+
+Never deletes a file. Never holds bytes: what it has queued is names.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.errors import HeadgateError, LocationRefused
+from headgate.files.base import Files
+from headgate.service.logs import log
+from headgate.store.base import JournalledFile, PutFile, Store
+
+FILE_BYTES_MAX = 1 << 20  # a larger one costs more to write twice than to sync once
+ABANDONED_AFTER_MS = (
+    60_000  # a living replica drops a row within a second, unless its disk or database is in trouble
+)
+
+_INTERVAL_S = 0.2
+_BATCH_MAX = 1024  # files synced together
+_DROP_MAX = 256  # rows dropped in one transaction, which commits wait for
+_QUEUE_MAX = 16_384
+_PAGE = 64  # rows, of up to FILE_BYTES_MAX each, in memory at once
+_PAGES_MAX = 10_000
+_PAGES_A_ROUND = 100  # the housekeeper has other work
+_KEPT_MAX = 1000
+_YOUNG_MAX = 2048
+_EVER_MS = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What `recover` did: files that are durable now, and files that could not be restored and keep their rows."""
+
+    restored: int
+    kept: int
+
+
+class Journal:
+    """One background thread. `start` it, `close` it; everything else from any thread."""
+
+    def __init__(
+        self,
+        files: Files,
+        store: Store,
+        clock_ms: Callable[[], int],
+        *,
+        interval_s: float = _INTERVAL_S,
+        queue_max: int = _QUEUE_MAX,
+    ) -> None:
+        self._files = files
+        self._store = store
+        self._clock_ms = clock_ms
+        self._interval_s = interval_s
+        self._queue_max = queue_max
+        self._queue: deque[str] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._is_failing = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to settle in the background."""
+        self._thread = threading.Thread(target=self._run, name="headgate-journal", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and settle everything that is queued. Safe to call twice."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        while batch := self._take():
+            self._settle_batch(batch)
+
+    @property
+    def depth(self) -> int:
+        """How many files wait for the background."""
+        return len(self._queue)
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether a file of this size is to be written softly now; otherwise it is to be written durably.
+
+        While the disk cannot keep up, or after a failed sync until the next recovery, new files are written
+        durably: that slows commits down to what the disk can do, and the rows in the database stay few.
+        """
+        has_room = len(self._queue) < self._queue_max // 2 and not self._is_failing
+        return has_room and size_bytes <= FILE_BYTES_MAX and self._files.is_soft
+
+    def entry(self, location: str, data: bytes) -> PutFile:
+        """What goes into the swap's transaction for a file that was written softly."""
+        return PutFile(JournalledFile(location, data, self._clock_ms()))
+
+    def settle(self, locations: Sequence[str]) -> None:
+        """The transaction with these files' rows landed: have them synced, and the rows dropped, before long."""
+        with self._changed:
+            room = self._queue_max - len(self._queue)
+            was_empty = not self._queue
+            self._queue.extend(locations[:room])
+            if was_empty or len(self._queue) >= _BATCH_MAX:
+                self._changed.notify_all()
+        if len(locations) > room:
+            # Their rows stay, so they are as safe as before; a later round restores them.
+            log(
+                logging.WARNING,
+                "the journal is full; files are left to recovery",
+                files=len(locations) - room,
+            )
+
+    def forget(self, locations: Sequence[str]) -> None:
+        """These files are about to be deleted: drop their rows first, so that no recovery brings them back."""
+        self._drop(locations)
+
+    def recover(self, *, before_ms: int | None = None) -> Recovered:
+        """Write the files of rows put before this time again, or of all rows; raises only what the store raises.
+
+        A file that cannot be restored (its location is no longer allowed, the disk is full) keeps its row for the
+        next time, and does not keep others from being restored.
+        """
+        restored = young = 0
+        started_at_ms = self._clock_ms()
+        kept: dict[str, HeadgateError] = {}
+        for _ in range(_PAGES_MAX if before_ms is None else _PAGES_A_ROUND):
+            # The oldest come first, so those that were kept are read again in front of the next ones.
+            rows = self._store.read_journal(
+                before_ms=_EVER_MS if before_ms is None else before_ms, limit=_PAGE + len(kept)
+            )
+            fresh = [row for row in rows if row.location not in kept]
+            if not fresh or len(kept) > _KEPT_MAX or young > _YOUNG_MAX:
+                break
+            failed = self._restore_page(fresh)
+            kept.update(failed)
+            restored += len(fresh) - len(failed)
+            # A living replica puts rows faster than they are restored here, so this must end before it does. Not at the
+            # first young row: a clock may have been set back by what made us start.
+            young += sum(row.created_at_ms >= started_at_ms for row in fresh)
+        if not kept:
+            self._is_failing = False
+        self._log_recovery(restored, kept)
+        return Recovered(restored, len(kept))
+
+    def _log_recovery(self, restored: int, kept: Mapping[str, HeadgateError]) -> None:
+        if restored:
+            log(logging.INFO, "files restored from the journal", files=restored)
+        if kept:
+            location, error = next(iter(kept.items()))
+            log(
+                logging.ERROR,
+                "files of the journal could not be restored; their bytes are kept, will try again",
+                files=len(kept),
+                location=location,
+                error=str(error),
+            )
+
+    def _restore_page(self, rows: Iterable[JournalledFile]) -> dict[str, HeadgateError]:
+        failed: dict[str, HeadgateError] = {}
+        durable: list[str] = []
+        for row in rows:
+            try:
+                self._files.restore(row.location, row.data)
+            except HeadgateError as error:
+                failed[row.location] = error
+            else:
+                durable.append(row.location)
+        self._drop(durable)
+        return failed
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._queue)
+                self._changed.wait_for(
+                    lambda: self._stopping or len(self._queue) >= _BATCH_MAX, timeout=self._interval_s
+                )
+                if self._stopping:
+                    return
+            self._settle_batch(self._take())
+
+    def _take(self) -> list[str]:
+        with self._changed:
+            return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH_MAX))]
+
+    def _settle_batch(self, batch: Sequence[str]) -> None:
+        try:
+            self._files.sync(batch)
+            self._drop(batch)
+        except LocationRefused as error:
+            # Somebody put a symlink in the way of one folder. No sync failed, so the others may be synced again.
+            folders: dict[str, list[str]] = {}
+            for location in batch:
+                folders.setdefault(location.rpartition("/")[0], []).append(location)
+            if len(folders) == 1:
+                self._leave(batch, error)
+            else:
+                for group in folders.values():
+                    self._settle_batch(group)
+        except HeadgateError as error:
+            self._is_failing = True
+            self._leave(batch, error)
+
+    def _leave(self, batch: Sequence[str], error: HeadgateError) -> None:
+        """Not queued again: rows that are left are restored by `recover`, which trusts no earlier sync."""
+        log(
+            logging.WARNING,
+            "journalled files were not settled; left to recovery",
+            files=len(batch),
+            location=batch[0],
+            error=str(error),
+        )
+
+    def _drop(self, locations: Sequence[str]) -> None:
+        for start in range(0, len(locations), _DROP_MAX):
+            self._store.drop_files(locations[start : start + _DROP_MAX])

@@ -1,0 +1,104 @@
+"""Which manifests may list a path: eight bytes a file, for all tables of the process.
+
+A number holds forty bits of the path's hash and the manifest's ordinal, so a look-up is a binary search in a few
+sorted arrays, and a million live files take eight megabytes. It answers "perhaps there" or "certainly not": who
+finds a manifest here reads it to be sure. Manifests never change, so nothing is ever removed; when the index is over
+its limit it is emptied and fills again as it is asked. Not thread-safe: its owner holds a lock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from headgate.format.footprints import HASH_BYTES, hash_path
+
+_ORDINAL_BITS = 24
+_RECENT_MAX = 4096
+_TIERS = 8  # so many arrays of about a size become one
+_MANIFEST_BYTES = 300  # what a manifest's path takes here, roughly
+
+
+class PathIndex:
+    """Hashes of paths by manifest."""
+
+    def __init__(self) -> None:
+        self._manifests: list[str] = []
+        self._ordinals: dict[str, int] = {}
+        self._recent: dict[int, list[int]] = {}
+        self._recent_count = 0
+        self._sorted: list[array[int]] = []
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory it takes, roughly."""
+        return (
+            sum(len(found) * 8 for found in self._sorted)
+            + self._recent_count * 150
+            + len(self._manifests) * _MANIFEST_BYTES
+        )
+
+    def __contains__(self, manifest_path: str) -> bool:
+        return manifest_path in self._ordinals
+
+    def __len__(self) -> int:
+        return len(self._manifests)
+
+    def add(self, manifest_path: str, hashes: bytes) -> None:
+        """Index a manifest by the hashes of its paths, as a footprint holds them."""
+        if manifest_path in self._ordinals:
+            return
+        ordinal = len(self._manifests)
+        if ordinal >= 1 << _ORDINAL_BITS:
+            self.clear()
+            ordinal = 0
+        self._ordinals[manifest_path] = ordinal
+        self._manifests.append(manifest_path)
+        for at in range(0, len(hashes), HASH_BYTES):
+            number = int.from_bytes(hashes[at : at + HASH_BYTES], "big")
+            self._recent.setdefault(number, []).append(ordinal)
+        self._recent_count += len(hashes) // HASH_BYTES
+        if self._recent_count >= _RECENT_MAX:
+            self._settle()
+
+    def find(self, paths: Iterable[str]) -> dict[str, list[str]]:
+        """For each path that may be listed, the manifests that may list it."""
+        found: dict[str, list[str]] = {}
+        for path in paths:
+            number = int.from_bytes(hash_path(path), "big")
+            ordinals = list(self._recent.get(number, ()))
+            low = number << _ORDINAL_BITS
+            for numbers in self._sorted:
+                at = bisect_left(numbers, low)
+                while at < len(numbers) and numbers[at] >> _ORDINAL_BITS == number:
+                    ordinals.append(numbers[at] & ((1 << _ORDINAL_BITS) - 1))
+                    at += 1
+            if ordinals:
+                found[path] = [self._manifests[ordinal] for ordinal in ordinals]
+        return found
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._manifests.clear()
+        self._ordinals.clear()
+        self._recent.clear()
+        self._recent_count = 0
+        self._sorted.clear()
+
+    def _settle(self) -> None:
+        """Move what is recent into a sorted array, and make one of arrays that are many and small."""
+        numbers = sorted(
+            number << _ORDINAL_BITS | ordinal
+            for number, ordinals in self._recent.items()
+            for ordinal in ordinals
+        )
+        self._sorted.append(array("Q", numbers))
+        self._recent.clear()
+        self._recent_count = 0
+        while len(self._sorted) >= _TIERS and len(self._sorted[-_TIERS]) <= _TIERS * len(self._sorted[-1]):
+            merged: list[int] = []
+            for part in self._sorted[-_TIERS:]:
+                merged.extend(part)
+            merged.sort()  # runs that are sorted already are merged in linear time
+            self._sorted[-_TIERS:] = [array("Q", merged)]

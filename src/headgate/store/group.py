@@ -1,0 +1,159 @@
+"""Group commit: writes that arrive while another is under way share the next transaction.
+
+Theory. There are a few places to write at. Who finds one free takes it at once, alone: nobody waits for company.
+Who finds none queues. When a batch ends, its place goes to the one who has waited longest; he takes those behind
+him along, up to a bound, and runs all of their work in his thread while they sleep. So a batch is as large as the
+one before it was slow.
+
+A member's outcome is set by whoever ran the batch. If that breaks off without a word, the outcome is unknown, which
+is never wrong. Knows nothing of databases.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Generic, TypeVar
+
+from headgate.errors import CommitUnknown, HeadgateError, Overloaded
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+class Member(Generic[W, R]):
+    """One caller's work, and what became of it."""
+
+    __slots__ = ("_error", "_outcome", "awake", "leads", "work")
+
+    def __init__(self, work: W) -> None:
+        self.work = work
+        self.leads = False  # it has been given a place to write at
+        self.awake = threading.Lock()  # taken while its thread has to sleep
+        self._outcome: tuple[R] | None = None
+        self._error: BaseException | None = None
+
+    def settle(self, outcome: R) -> None:
+        """Its work ended so."""
+        self._outcome = (outcome,)
+
+    def fail(self, error: BaseException) -> None:
+        """Its work ended in this error, to be raised in its own thread."""
+        self._error = error
+
+    def result(self) -> R:
+        """The outcome, or its error."""
+        if self._error is not None:
+            raise self._error
+        if self._outcome is None:
+            raise CommitUnknown("the thread that wrote for others was interrupted; look for the key")
+        return self._outcome[0]
+
+
+def tell_all(members: Sequence[Member[W, R]], outcomes: Sequence[R | Exception]) -> None:
+    """Each of them ended so; an exception among the outcomes is an error."""
+    for member, outcome in zip(members, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            member.fail(outcome)
+        else:
+            member.settle(outcome)
+
+
+def fail_all(members: Sequence[Member[W, R]], error: HeadgateError) -> None:
+    """All of them ended in this error. Each gets its own: raising an error changes it."""
+    for member in members:
+        own = copy(error)
+        own.__cause__ = error.__cause__
+        member.fail(own)
+
+
+class Group(Generic[W, R]):
+    """The queue before a few places to write at. `run` settles or fails every member it is given."""
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Member[W, R]]], None],
+        *,
+        members_max: int,
+        batches_max: int,
+        wait_max_s: float,
+    ) -> None:
+        self._run = run
+        self._members_max = members_max
+        self._batches_max = batches_max
+        self._wait_max_s = wait_max_s
+        self._lock = threading.Lock()
+        self._running = 0
+        self._waiting: deque[Member[W, R]] = deque()  # empty while a place is free
+
+    def submit(self, work: W) -> R:
+        """Have the work done, with others' or alone; what it gave, or its error."""
+        member: Member[W, R] = Member(work)
+        with self._lock:
+            if self._running < self._batches_max:
+                self._running += 1
+                batch = [member]
+            else:
+                member.awake.acquire()
+                self._waiting.append(member)
+                batch = []
+        if not batch and self._wait(member):
+            batch = self._take_along(member)
+        if batch:
+            self._lead(batch)
+        return member.result()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place."""
+        return len(self._waiting)
+
+    def _wait(self, member: Member[W, R]) -> bool:
+        """Sleep until the work was done (False) or the member is to do it (True)."""
+        try:
+            if not member.awake.acquire(timeout=self._wait_max_s):
+                self._give_up(member)
+                member.awake.acquire()  # its batch is under way, and ends as batches do
+        except BaseException:
+            self._withdraw(member)
+            raise
+        return member.leads
+
+    def _give_up(self, member: Member[W, R]) -> None:
+        with self._lock:
+            if member in self._waiting:
+                self._waiting.remove(member)
+                raise Overloaded("the database is busy with other writes; nothing was written")
+
+    def _withdraw(self, member: Member[W, R]) -> None:
+        """Leave the queue, or pass on the place that was given meanwhile."""
+        with self._lock:
+            if member in self._waiting:
+                self._waiting.remove(member)
+            elif member.leads:
+                self._pass_on()
+
+    def _take_along(self, leader: Member[W, R]) -> list[Member[W, R]]:
+        with self._lock:
+            count = min(len(self._waiting), self._members_max - 1)
+            return [leader, *(self._waiting.popleft() for _ in range(count))]
+
+    def _lead(self, batch: Sequence[Member[W, R]]) -> None:
+        try:
+            self._run(batch)
+        finally:
+            with self._lock:
+                self._pass_on()
+            for other in batch[1:]:
+                other.awake.release()
+
+    def _pass_on(self) -> None:
+        """The place goes to who has waited longest. The lock is held."""
+        if self._waiting:
+            leader = self._waiting.popleft()
+            leader.leads = True
+            leader.awake.release()
+        else:
+            self._running -= 1

@@ -1,0 +1,132 @@
+"""The queue of writes that share a transaction, with work that is no database's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from headgate.errors import CommitUnknown, Overloaded, StorageFailed
+from headgate.store.group import Group, Member, fail_all, tell_all
+
+LONG_S = 30.0
+
+
+class Bench:
+    """A group whose first batch waits for `go`; each batch is noted, and each work gives itself back."""
+
+    def __init__(self, *, members_max: int = 100, batches_max: int = 1, wait_max_s: float = LONG_S) -> None:
+        self.batches: list[list[object]] = []
+        self.started, self.go = threading.Event(), threading.Event()
+        self.group: Group[object, object] = Group(
+            self.run, members_max=members_max, batches_max=batches_max, wait_max_s=wait_max_s
+        )
+        self.pool = ThreadPoolExecutor(32)
+
+    def run(self, members: Sequence[Member[object, object]]) -> None:
+        self.batches.append([member.work for member in members])
+        if len(self.batches) == 1:
+            self.started.set()
+            assert self.go.wait(LONG_S)
+        for member in members:
+            if isinstance(member.work, BaseException):
+                raise member.work
+            member.settle(member.work)
+
+    def submit_behind(self, *works: object) -> list[Future[object]]:
+        """One work that is under way, then these, each queued before the next is."""
+        futures = [self.pool.submit(self.group.submit, "first")]
+        assert self.started.wait(LONG_S)
+        for count, work in enumerate(works, 1):
+            futures.append(self.pool.submit(self.group.submit, work))
+            wait_until_queued(self.group, count)
+        return futures
+
+    def close(self) -> None:
+        self.go.set()
+        self.pool.shutdown()
+
+
+def wait_until_queued(group: Group[object, object], count: int) -> None:
+    pause = threading.Event()
+    for _ in range(30_000):
+        if group.waiting >= count:
+            return
+        pause.wait(0.001)
+    raise AssertionError(f"{group.waiting} of {count} wait")
+
+
+def test_who_is_alone_runs_at_once_in_its_own_thread() -> None:
+    threads: list[int] = []
+
+    def run(members: Sequence[Member[str, str]]) -> None:
+        threads.append(threading.get_ident())
+        tell_all(members, [member.work for member in members])
+
+    group: Group[str, str] = Group(run, members_max=9, batches_max=1, wait_max_s=LONG_S)
+    assert [group.submit(work) for work in ("a", "b")] == ["a", "b"]
+    assert threads == [threading.get_ident()] * 2
+
+
+def test_those_who_arrive_meanwhile_share_the_next_batch_in_order() -> None:
+    bench = Bench()
+    futures = bench.submit_behind("a", "b", "c")
+    bench.close()
+    assert [future.result() for future in futures] == ["first", "a", "b", "c"]
+    assert bench.batches == [["first"], ["a", "b", "c"]]
+
+
+def test_a_batch_is_bounded_and_the_rest_comes_next() -> None:
+    bench = Bench(members_max=2)
+    futures = bench.submit_behind("a", "b", "c")
+    bench.close()
+    assert [future.result() for future in futures] == ["first", "a", "b", "c"]
+    assert bench.batches == [["first"], ["a", "b"], ["c"]]
+
+
+def test_a_second_place_is_taken_before_anyone_queues() -> None:
+    bench = Bench(batches_max=2)
+    bench.submit_behind()
+    assert bench.group.submit("beside") == "beside"
+    bench.close()
+    assert bench.batches == [["first"], ["beside"]]
+
+
+def test_who_waits_too_long_leaves_the_queue_and_has_not_written() -> None:
+    bench = Bench(wait_max_s=0.01)
+    bench.submit_behind()
+    with pytest.raises(Overloaded):
+        bench.group.submit("late")
+    assert bench.group.waiting == 0
+    bench.close()
+    assert bench.group.submit("next") == "next"
+    assert bench.batches == [["first"], ["next"]]
+
+
+def test_an_interrupted_leader_leaves_the_others_unknown_and_the_place_free() -> None:
+    bench = Bench()
+    futures = bench.submit_behind(KeyboardInterrupt(), "a")
+    bench.close()
+    assert futures[0].result() == "first"
+    with pytest.raises(KeyboardInterrupt):
+        futures[1].result()
+    with pytest.raises(CommitUnknown):
+        futures[2].result()
+    assert bench.group.submit("next") == "next"
+
+
+def test_an_error_of_all_is_raised_in_each_as_its_own_with_evidence_and_cause() -> None:
+    members = [Member[str, str]("a"), Member[str, str]("b")]
+    cause = ValueError("disk")
+    error = StorageFailed("gone", path="x")
+    error.__cause__ = cause
+    fail_all(members, error)
+    raised: list[StorageFailed] = []
+    for member in members:
+        with pytest.raises(StorageFailed, match="gone") as caught:
+            member.result()
+        raised.append(caught.value)
+    assert raised[0] is not raised[1]
+    assert [(one.evidence, one.__cause__) for one in raised] == [({"path": "x"}, cause)] * 2
