@@ -15,6 +15,7 @@ import msgspec
 from headgate import __version__
 from headgate.core.change import ChangeUpdate, Validation
 from headgate.service.feed import EventsRequest
+from headgate.service.table_requests import AppendRequest
 from tools import openapi_examples as examples
 
 FILE = Path(__file__).resolve().parent.parent / "src" / "headgate" / "service" / "openapi.json"
@@ -75,7 +76,7 @@ def _object(properties: Json, description: str, required: tuple[str, ...] = ()) 
 def _schemas() -> Json:
     changes, clauses = get_args(ChangeUpdate), get_args(Validation)
     _, made = msgspec.json.schema_components(
-        [*changes, *clauses, EventsRequest], ref_template=_PREFIX + "{name}"
+        [*changes, *clauses, EventsRequest, AppendRequest], ref_template=_PREFIX + "{name}"
     )
     for schema in made.values():
         for name in ("filter", "delete-row-filter"):
@@ -165,9 +166,10 @@ def _wire_schemas() -> Json:
     }
     verdict: Json = {
         "key": _TEXT,
-        "status": {"enum": ["committed", "refused"]},
-        "http-status": {"type": "integer"},
+        "status": {"enum": ["pending", "committed", "refused"]},
+        "http-status": {"type": "integer", "description": "Of a verdict."},
         "created-at-ms": _LONG,
+        "due-at-ms": {**_LONG, "description": "Of a pending request: when it is carried out."},
         "table": {"type": "object", "description": "Of a commit of one table."},
         "metadata-location": _TEXT,
         "snapshot-id": _MAYBE_LONG,
@@ -196,7 +198,16 @@ def _wire_schemas() -> Json:
             {"error": _object(error, "The specification's error model and more.")}, "A refusal."
         ),
         "Verdict": _object(
-            verdict, "What became of a commit.", ("key", "status", "http-status", "created-at-ms")
+            verdict, "What became of a commit, or that it is pending.", ("key", "status", "created-at-ms")
+        ),
+        "Acknowledged": _object(
+            {
+                "id": {"type": "string", "description": "The key of the commit: GET /v1/commits/{id}."},
+                "status": {"enum": ["pending", "acknowledged", "committed"]},
+                "commit-within-ms": {**_LONG, "description": "Of streamed files: until they are committed."},
+            },
+            "A request that is durable, and will be carried out whatever happens to the service.",
+            ("id", "status"),
         ),
         "EventsPage": _object(
             {
@@ -229,10 +240,13 @@ def _parameters() -> Json:
             "Idempotency-Key", "A UUIDv7: the same request again gets the first verdict."
         ),
         "prefer": header(
-            "Prefer", "`return=minimal` answers with what the commit brought, not with the table."
+            "Prefer",
+            "`return=minimal` answers with what the commit brought, not with the table; `respond-async` with an "
+            "acknowledgement.",
         ),
         "cursor": query("cursor", "Where the page before ended."),
         "limit": query("limit", "How many at most."),
+        "wait": query("wait", "How many seconds to wait for a verdict when there is none."),
         "wait-ms": query("wait-ms", "How long to wait for an event when there is none."),
     }
 
@@ -246,6 +260,9 @@ def _responses() -> Json:
         "Forbidden": response("The caller's role does not allow it.", "Error"),
         "NotFound": response("It is not there.", "Error"),
         "Conflict": response("Refused, for certain; `error.conflict` says why.", "Error"),
+        "Acknowledged": response(
+            "It is durable, and will be carried out; Location says where to ask.", "Acknowledged"
+        ),
         "Overloaded": response("Nothing happened; Retry-After says when to ask again.", "Error"),
         "Unknown": response("Nobody knows yet: ask again under the same key.", "Error"),
     }
@@ -260,23 +277,33 @@ def _paths() -> Json:
         answer=("The table, or under `Prefer: return=minimal` what the commit brought.", "MinimalCommit"),
     )
     commit["requestBody"] = _body("CommitTableRequest", examples.COMMITS)
+    append = _operation(
+        "appendFiles",
+        "Append data files soon, together with those of others, within the table's `headgate.stream.linger-ms`.",
+        parameters=("namespace", "table", "idempotency-key"),
+        answer=("The files are committed already: a repeat under the same key.", "Acknowledged"),
+    )
+    append["requestBody"] = _body("AppendRequest", {"stream": examples.APPEND})
     transaction = _operation(
         "commitTransaction",
         "Commit to several tables at once. A table with validations and no updates is a read set.",
-        parameters=("idempotency-key",),
+        parameters=("idempotency-key", "prefer"),
         answer=None,
     )
     transaction["requestBody"] = _body("CommitTransactionRequest", {"read-set": examples.TRANSACTION})
     events = _operation("readEvents", "The change feed of the catalog.", answer=("A page.", "EventsPage"))
     events["requestBody"] = _body("EventsRequest", {"tables": examples.EVENTS})
+    for operation in (commit, transaction, append):
+        operation["responses"]["202"] = {"$ref": "#/components/responses/Acknowledged"}
     return {
         _TABLE: {"post": commit},
+        f"{_TABLE}/append": {"post": append},
         "/v1/transactions/commit": {"post": transaction},
         "/v1/commits/{key}": {
             "get": _operation(
                 "loadVerdict",
-                "What became of a commit that the caller sent under this key.",
-                parameters=("key",),
+                "What became of a commit that the caller sent under this key, or that it is pending.",
+                parameters=("key", "wait", "prefer"),
                 answer=("The verdict.", "Verdict"),
             )
         },

@@ -159,6 +159,10 @@ TRANSACTION: Example = {
         },
     ]
 }
+APPEND: Example = {
+    "files": [_file("g1", "click", 10), _file("g2", "view", 10)],
+    "summary": {"job": "stream-3"},
+}
 EVENTS: Example = {"page-size": 100, "wait-ms": 0, "object-types": ["table"]}
 CONFLICT: Example = {
     "rule": "added-data-files",

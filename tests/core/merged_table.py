@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from headgate.core.conflicts import Finding
 from headgate.core.manifest import (
     ContentFile,
     EntryStatus,
@@ -23,6 +22,7 @@ from headgate.core.manifest import (
 )
 from headgate.core.manifest_merge import (
     COMMIT_BUDGET,
+    AddedTwice,
     Budget,
     Merged,
     MergeManifests,
@@ -111,7 +111,7 @@ class Entries:
 
     def merge(self, effect: MergeManifests) -> MergeReply:
         merged = merge_entries([self.read(m) for m in effect.manifests], snapshot_id=effect.snapshot_id)
-        if isinstance(merged, Finding):
+        if isinstance(merged, AddedTwice):
             return merged
         entries = [entry for part in merged for entry in part]
         like = listed("", effect.sequence_number, effect.snapshot_id, effect.spec_id, effect.content)

@@ -142,3 +142,16 @@ def test_the_size_counts_every_item() -> None:
 def test_only_a_number_can_be_a_key() -> None:
     assert "10" not in filled(2)
     assert 10 in filled(2)
+
+
+def test_removing_the_oldest_of_ten_thousand_items_copies_none_of_the_others() -> None:
+    log = filled(10_000)
+    shorter = log.without(range(0, 5_000, 10))  # the first five hundred
+    old_parts, new_parts = log.parts(), shorter.parts()
+    assert len(shorter) == 9_500
+    assert all(old is new for old, new in zip(old_parts[1:], new_parts[1:], strict=True))
+    assert shorter.since(log) == LogDelta(tuple(range(500)), ())
+
+
+def test_a_log_knows_the_keys_of_all_its_items() -> None:
+    assert filled(200).without([0, 1990]).keys() == set(range(10, 1990, 10))

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.conflicts import Finding
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from headgate.core.manifest_merge import (
     COMMIT_BUDGET,
@@ -18,6 +17,7 @@ from headgate.core.manifest_merge import (
     MERGE_ENABLED,
     MIN_COUNT,
     TARGET_SIZE_BYTES,
+    AddedTwice,
     Bin,
     Budget,
     Merged,
@@ -301,7 +301,7 @@ def kept(
     *sources: list[ManifestEntry], snapshot_id: int = 9
 ) -> list[tuple[str, EntryStatus, int, int | None]]:
     merged = merge_entries(sources, snapshot_id=snapshot_id)
-    assert not isinstance(merged, Finding)
+    assert not isinstance(merged, AddedTwice)
     everything = [one for part in merged for one in part]
     return [(e.file.file_path, e.status, e.snapshot_id, e.data_sequence_number) for e in everything]
 
@@ -313,7 +313,7 @@ def test_what_older_snapshots_added_becomes_existing_with_its_own_numbers() -> N
     sources = [entry("a", ADDED, 5, 4)], [entry("b", EXISTING, 3, 2, first_row_id=70)]
     assert kept(*sources) == [("a", EXISTING, 5, 4), ("b", EXISTING, 3, 2)]
     merged = merge_entries(sources, snapshot_id=9)
-    assert not isinstance(merged, Finding)
+    assert not isinstance(merged, AddedTwice)
     assert merged[1][0].file.first_row_id == 70
 
 
@@ -345,8 +345,8 @@ def test_a_path_that_was_removed_and_added_again_stays_live() -> None:
 def test_a_file_that_was_added_twice_is_a_finding_that_names_it() -> None:
     sources = [entry("b", ADDED, 5)], [entry("a", ADDED, 4)], [entry("a", EXISTING, 3), entry("b", ADDED, 1)]
     finding = merge_entries(sources, snapshot_id=9)
-    assert isinstance(finding, Finding)
-    assert (finding.rule, finding.files) == ("added-twice", ("a", "b"))
+    assert isinstance(finding, AddedTwice)
+    assert finding.files == ("a", "b")
     assert "a, b" in finding.message
 
 
@@ -364,18 +364,18 @@ def test_deletion_vectors_that_share_a_file_are_not_the_same_file() -> None:
         for n in (4, 50)
     ]
     assert [path for path, *_ in kept([vectors[0]], [vectors[1]])] == ["p.puffin", "p.puffin"]
-    assert isinstance(merge_entries((vectors, vectors[:1]), snapshot_id=9), Finding)
+    assert isinstance(merge_entries((vectors, vectors[:1]), snapshot_id=9), AddedTwice)
 
 
 # --- carrying out a plan --------------------------------------------------------------------------------
 
 
 def carry_out(
-    bins: tuple[Bin, ...], *replies: ManifestFile | Finding | None
+    bins: tuple[Bin, ...], *replies: ManifestFile | AddedTwice | None
 ) -> tuple[Merged, list[MergeManifests]]:
     running = merge(MergePlan(MergeKind.MINOR, bins), table(), snapshot_id=9, sequence_number=8)
     asked: list[MergeManifests] = []
-    answers: Iterator[ManifestFile | Finding | None] = iter(replies)
+    answers: Iterator[ManifestFile | AddedTwice | None] = iter(replies)
     try:
         effect = next(running)
         while True:
@@ -402,11 +402,11 @@ def test_a_merged_manifest_takes_the_place_of_the_newest_it_holds() -> None:
 
 
 def test_a_finding_leaves_its_manifests_as_they_are_and_is_handed_on() -> None:
-    fault = Finding("added-twice", "files were added twice")
+    fault = AddedTwice(("a",))
     bad, good = tuple(several(2, "a")), tuple(several(2, "b"))
     merged, _ = carry_out((bad, good), fault, small("merged"))
     assert sorted(merged.replaced) == ["b0", "b1"]
-    assert [(refusal.manifests, refusal.finding) for refusal in merged.refusals] == [(bad, fault)]
+    assert [(refusal.manifests, refusal.reason) for refusal in merged.refusals] == [(bad, fault)]
     assert merged.entries_processed == 2
 
 

@@ -136,7 +136,7 @@ def test_numbers_time_and_row_ids_come_from_the_head() -> None:
     assert (sent.sequence_number, sent.first_row_id) == (head.sequence_number, head.first_row_id)
     assert made.snapshot.sequence_number == head.sequence_number + 1
     assert (made.snapshot.first_row_id, made.snapshot.added_rows) == (3, 1)
-    assert made.snapshot.timestamp_ms >== head.timestamp_ms
+    assert made.snapshot.timestamp_ms >= head.timestamp_ms
 
 
 def test_the_clients_words_stay_in_the_summary_and_its_counts_are_counted_anew() -> None:

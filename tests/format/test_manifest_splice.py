@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import read_manifest_list
 
-from headgate.core.conflicts import Finding
 from headgate.core.manifest import (
     ContentFile,
     EntryStatus,
@@ -26,7 +25,14 @@ from headgate.core.manifest import (
     NewEntry,
     PartitionValue,
 )
-from headgate.core.manifest_merge import Budget, MergeManifests, MergePolicy, MergeReply, merge_entries
+from headgate.core.manifest_merge import (
+    AddedTwice,
+    Budget,
+    MergeManifests,
+    MergePolicy,
+    MergeReply,
+    merge_entries,
+)
 from headgate.core.partitioning import PartitionField, PartitionSpec
 from headgate.core.schema import Field, Schema
 from headgate.errors import BadInput, InvariantBroken
@@ -65,7 +71,7 @@ def settled(*paths: str, version: int = 2, **facts: Any) -> Source:
 
 def splice(
     sources: Sequence[Source], *names: str, version: int = 2, content: ManifestContent = DATA
-) -> EncodedManifest | Finding | None:
+) -> EncodedManifest | AddedTwice | None:
     spec, schema = spec_of(*names)
     return splice_manifests(
         sources, snapshot_id=LATER, spec=spec, schema=schema, format_version=version, content=content
@@ -267,8 +273,8 @@ def test_copied_or_read_summaries_of_floats_are_the_same(halves: list[list[float
 
 def test_a_file_that_is_live_in_two_manifests_is_a_finding_that_names_it() -> None:
     finding = splice([source([added(file("a"))]), source([added(file("a"))])])
-    assert isinstance(finding, Finding)
-    assert (finding.rule, finding.files) == ("added-twice", ("a",))
+    assert isinstance(finding, AddedTwice)
+    assert finding.files == ("a",)
 
 
 def test_manifests_of_removed_files_alone_leave_nothing_to_write() -> None:
@@ -456,7 +462,7 @@ def test_most_entries_of_a_long_history_are_copied(version: int) -> None:
 def test_entries_merged_as_values_and_as_bytes_are_the_same() -> None:
     sources = [source([added(file("a")), kept(file("b"))]), settled("c")]
     merged = merge_entries([entries_of(one) for one in sources], snapshot_id=LATER)
-    assert not isinstance(merged, Finding)
+    assert not isinstance(merged, AddedTwice)
     values = [(e.status, e.snapshot_id, e.data_sequence_number, e.file) for part in merged for e in part]
     found = read(made(sources))
     assert [(e.status, e.snapshot_id, e.data_sequence_number, e.file) for e in found] == values

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.core.build import WriteManifest, WriteManifestList
-from headgate.core.conflicts import Finding
 from headgate.core.intake import partition_of
 from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.manifest_list import ManifestList
-from headgate.core.manifest_merge import MergeManifests, merge_entries
+from headgate.core.manifest_merge import AddedTwice, MergeManifests, merge_entries
 from headgate.core.window import (
     OwnManifests,
     ReadManifest,
@@ -92,11 +91,11 @@ class MemoryWorld:
             )
         return tuple(found)
 
-    def _merge(self, effect: MergeManifests) -> ManifestFile | Finding | None:
+    def _merge(self, effect: MergeManifests) -> ManifestFile | AddedTwice | None:
         merged = merge_entries(
             [self.entries(manifest) for manifest in effect.manifests], snapshot_id=effect.snapshot_id
         )
-        if isinstance(merged, Finding):
+        if isinstance(merged, AddedTwice):
             return merged
         entries = tuple(entry for part in merged for entry in part)
         if not entries:

@@ -14,7 +14,7 @@ import pytest
 from headgate.store.base import Stream
 from headgate.store.open import open_store
 from tests.store.builders import NS, Catalog
-from tests.store.writer_process import swap_both
+from tests.store.writer_process import GROUP, swap_both, swap_one
 
 STORES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 SECONDS_MAX = 5.0
@@ -81,6 +81,33 @@ def test_a_writer_killed_at_any_time_has_applied_each_commit_wholly_or_not_at_al
         assert len(catalog.store.read_events(after=0, limit=100_000)) == versions[0] - 1
         # Keys of the next life start over, so the old ones make room.
         catalog.store.expire_keys(before_ms=10, limit=100_000)
+    catalog.store.close()
+
+
+def test_writers_of_shared_transactions_killed_at_any_time_have_all_that_was_acknowledged(url: str) -> None:
+    catalog = Catalog(open_store(url))
+    for name in GROUP:
+        catalog.create(name)
+    acknowledged: list[str] = []
+    for life in range(3):
+        with writer(url, "group") as process:
+            acknowledged += [read_line(process) for _ in range(20 + 7 * life)]
+            process.kill()
+            rest = process.stdout.read() if process.stdout else ""
+        acknowledged += rest.split("\n")[:-1]  # what follows the last line break was cut off
+        acknowledged += [swap_one(catalog, name) for name in GROUP]
+    events = [stored.event.key for stored in catalog.store.read_events(after=0, limit=100_000)]
+    files = [file.location for file in catalog.store.read_journal(before_ms=9, limit=100_000)]
+    written = [f"{name}-{at}" for name in GROUP for at in range(1, catalog.header(name).version)]
+    assert len(acknowledged) == len(set(acknowledged))
+    assert set(acknowledged) <= set(written)
+    assert sorted(filter(None, events)) == sorted(files) == sorted(written)
+    assert len(catalog.store.load_keys([("ann", key) for key in written])) == len(written)
+    for name in GROUP:
+        entry = catalog.entry(name)
+        commits = range(entry.header.version - 1)
+        assert [one.position for one in entry.logs[Stream.SNAPSHOTS]] == list(commits)
+        assert sorted(catalog.store.load_footprints(entry.header.id, commits)) == list(commits)
     catalog.store.close()
 
 

@@ -15,12 +15,16 @@ from headgate.core.encoded_log import LogDelta, LogItem
 from headgate.store.base import (
     CreateNamespace,
     DropEntry,
+    DropFootprints,
+    DropJob,
     DropNamespace,
     EntryHeader,
     EntryId,
+    JournalledFile,
     Kind,
     MarkCheckpoint,
     Operation,
+    PutFootprint,
     RenameEntry,
     SetNamespaceProperties,
     Store,
@@ -28,7 +32,7 @@ from headgate.store.base import (
 )
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteStore
-from tests.store.builders import NS, put_event, put_key, swap, table
+from tests.store.builders import NS, doom, put_event, put_file, put_job, put_key, swap, table
 from tests.store.conftest import empty_postgres
 
 LEVELS: tuple[tuple[str, ...], ...] = (NS, ("a",), ("a", "b"), ("a", "b", "c"), ("ä b",))
@@ -58,6 +62,7 @@ KINDS = (
     *("create",) * 4,
     *("namespace",) * 3,
     *("rename", "drop", "drop-namespace", "properties", "mark", "key", "event", "view"),
+    *("key", "event", "file", "footprint", "drop-footprints", "job", "drop-job", "doom"),
 )
 
 DRAFTS = st.builds(
@@ -119,19 +124,38 @@ def settle(draft: Draft, model: Store) -> Operation | None:
             return MarkCheckpoint(draft.id, version, draft.location)
         case "key":
             return put_key(draft.name, principal=draft.location, at_ms=len(draft.tags))
+        case "file":
+            location = f"{draft.location}/{draft.name}"
+            is_journalled = any(file.location == location for file in journal_of(model))
+            return None if is_journalled else put_file(location, data=draft.name.encode())
+        case "footprint":
+            return PutFootprint(draft.id, len(draft.tags), draft.location.encode())
+        case "drop-footprints":
+            return DropFootprints(draft.id, draft.removed)
+        case "job":
+            return put_job(draft.name, principal=draft.location, due_ms=len(draft.tags))
+        case "drop-job":
+            return DropJob(draft.location, draft.name)
+        case "doom":
+            return doom(draft.location, draft.name, due_ms=len(draft.tags), id=draft.id)
         case _:
             return put_event(draft.location, name=draft.name, id=draft.id, snapshot_ids=draft.removed)
 
 
+def journal_of(store: Store) -> list[JournalledFile]:
+    return store.read_journal(before_ms=9, limit=1000)
+
+
 def settle_all(drafts: Sequence[Draft], model: Store) -> list[Operation]:
-    """At most one create and one swap of an id in a batch: more would be a bug of the caller."""
+    """At most one create, one swap of an id and one file in a batch: more would be a bug of the caller."""
     operations: list[Operation] = []
-    used: set[EntryId] = set()
+    used: set[str] = set()
     for draft in drafts:
-        if draft.kind in ("create", "view", "swap"):
-            if draft.id in used:
+        if draft.kind in ("create", "view", "swap", "file"):
+            place = "file" if draft.kind == "file" else draft.id
+            if place in used:
                 continue
-            used.add(draft.id)
+            used.add(place)
         if (operation := settle(draft, model)) is not None:
             operations.append(operation)
     return operations
@@ -154,6 +178,12 @@ def picture(store: Store) -> dict[str, object]:
         ],
         "stale": store.stale_checkpoints(limit=3),
         "keys": [store.load_key(principal, key) for principal in LOCATIONS for key in NAMES],
+        "keys at once": store.load_keys([(principal, key) for principal in LOCATIONS for key in NAMES]),
+        "journal": journal_of(store),
+        "footprints": [store.load_footprints(id, range(5)) for id in IDS],
+        "jobs": [store.load_job(principal, id) for principal in LOCATIONS for id in NAMES],
+        "count of jobs": store.count_jobs(),
+        "doomed": [store.read_doomed(now_ms=now_ms, limit=7) for now_ms in (1, 9)],
         "events": [stored.event for stored in store.read_events(after=0, limit=1000)],
         "events by id": [
             [stored.event for stored in store.read_entry_events(id, after=0, limit=1000)] for id in IDS
@@ -175,6 +205,18 @@ def compare(store: Store, batches: list[list[Draft]]) -> None:
         assert found == (expected and replace(expected, detail=found.detail if found else "")), operations
         assert picture(store) == picture(model), operations
     assert store.expire_keys(before_ms=2, limit=2) == model.expire_keys(before_ms=2, limit=2)
+    assert upkeep_of(store) == upkeep_of(model)
+    assert picture(store) == picture(model)
+
+
+def upkeep_of(store: Store) -> list[object]:
+    """The jobs that are claimed one time after the other, while some leases end; some files are dropped before."""
+    store.drop_files([f"{location}/{name}" for location in LOCATIONS[:3] for name in NAMES])
+    store.drop_doomed(LOCATIONS[:3])
+    return [
+        store.claim_jobs(owner="x", now_ms=now_ms, lease_ms=10, limit=limit)
+        for now_ms, limit in ((1, 1), (2, 2), (3, 9), (11, 1), (99, 9))
+    ]
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import BadInput
-from headgate.store.base import SCHEMA_VERSION_TABLE, EntryId
+from headgate.store.base import SCHEMA_VERSION_TABLE, EntryId, PutFootprint
 from headgate.store.memory import MemoryStore
 from headgate.store.migrate import CREATE_VERSIONS, Migration, load_migrations, plan_migrations
 from headgate.store.open import open_store
 from headgate.store.sqlite import SqliteStore
-from tests.store.builders import Catalog, namespace
+from tests.store.builders import Catalog, doom, namespace, put_file, put_job
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite://", "sqlite:///:memory:"])
@@ -131,6 +131,20 @@ def test_events_of_the_first_version_are_found_by_entry_and_by_snapshot(url: str
         assert found is not None
         assert found.sequence == 1
     store.close()
+
+
+def test_a_database_of_the_second_version_keeps_its_rows_and_gets_the_gate_s_tables(url: str) -> None:
+    open_as_it_was(url, 2)
+    run_sql(url, "INSERT INTO namespaces VALUES ('db', NULL, 'db', '{}', 1)")
+    catalog = Catalog(open_store(url))
+    assert versions_of(url) == VERSIONS
+    header = catalog.create("t")
+    catalog.must(put_file("f"), PutFootprint(header.id, 1, b"x"), put_job("j"), doom("d"))
+    assert len(catalog.store.read_journal(before_ms=9, limit=9)) == 1
+    assert catalog.store.load_footprints(header.id, [1]) == {1: b"x"}
+    assert len(catalog.store.claim_jobs(owner="x", now_ms=1, lease_ms=1, limit=9)) == 1
+    assert len(catalog.store.read_doomed(now_ms=9, limit=9)) == 1
+    catalog.store.close()
 
 
 def test_opening_again_keeps_what_is_there(url: str) -> None:

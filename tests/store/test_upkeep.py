@@ -174,7 +174,11 @@ def test_a_dropped_entry_takes_its_footprints_along_and_no_others(catalog: Catal
 def test_footprints_of_a_refused_write_are_as_before(catalog: Catalog) -> None:
     id = new_id()
     catalog.must(PutFootprint(id, 1, b"a"), PutFootprint(id, 2, b"b"), put_key("k"))
-    changes = [PutFootprint(id, 1, b"x"), PutFootprint(id, 3, b"y"), DropFootprints(id, (2,))]
+    changes: list[Operation] = [
+        PutFootprint(id, 1, b"x"),
+        PutFootprint(id, 3, b"y"),
+        DropFootprints(id, (2,)),
+    ]
     assert catalog.store.write([*changes, put_key("k")]) is not None
     assert catalog.store.load_footprints(id, [1, 2, 3]) == {1: b"a", 2: b"b"}
 

@@ -15,6 +15,7 @@ from headgate.core.live import FindLive, FoundLive, LiveChange
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.manifest_merge import (
+    AddedTwice,
     Merged,
     MergeManifests,
     MergePlan,
@@ -57,7 +58,7 @@ class WriteManifestList:
 
 
 PlanEffect = ReadEffect | FindLive | WriteManifest | WriteManifestList | MergeManifests
-PlanReply = ReadReply | FoundLive | ManifestFile | str | Finding | None
+PlanReply = ReadReply | FoundLive | ManifestFile | str | AddedTwice | None
 Planning = Generator[PlanEffect, PlanReply, "Plan | Finding"]
 
 
@@ -154,7 +155,7 @@ class Build:
         reply: PlanReply = None
         while True:
             try:
-                effect = merging.send(reply if isinstance(reply, ManifestFile | Finding) else None)
+                effect = merging.send(reply if isinstance(reply, ManifestFile | AddedTwice) else None)
             except StopIteration as stop:
                 merged: Merged = stop.value
                 break

@@ -124,7 +124,7 @@ def _find_list_fault(
     known = {manifest.manifest_path: manifest for manifest in before}
     for manifest in listed:
         there = known.get(manifest.manifest_path)
-        if not _agree(manifest, there):
+        if (there is None) != (manifest.manifest_path in ours) or not _agree(manifest, there):
             return f"the snapshot lists a manifest otherwise than its base does: {manifest.manifest_path}"
     specs = {spec.spec_id for spec in table.envelope.partition_specs}
     for manifest in own:

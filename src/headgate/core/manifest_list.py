@@ -8,7 +8,7 @@ a size become one. Immutable. Holds no rules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headgate.core.manifest import ManifestContent, ManifestFile
 
@@ -16,12 +16,17 @@ _TIER = 16
 _BLOCK_MAX = 1024
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Manifests that are encoded together, once. Compared by identity: that is what makes its bytes reusable."""
+    """Manifests that are encoded together, once. Compared by identity: that is what makes its bytes reusable.
+
+    `notes` is room for what others know about the block and would have to look up otherwise: its encoded bytes, or
+    that it is in an index.
+    """
 
     manifests: tuple[ManifestFile, ...]
     by_path: Mapping[str, ManifestFile]
+    notes: dict[object, object] = field(default_factory=dict)
 
 
 def _block(manifests: Sequence[ManifestFile]) -> Block:

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
-from headgate.core.conflicts import Finding
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.table import TableMetadata
 
@@ -119,6 +118,18 @@ class MergePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedTwice:
+    """Files that are live in more than one entry, so that merging would have to choose between them."""
+
+    files: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"files were added twice, so their manifests are not merged: {', '.join(self.files)}"
+
+
+@dataclass(frozen=True, slots=True)
 class MergeManifests:
     """Write one manifest of what these manifests hold, as `merge_entries` says.
 
@@ -133,7 +144,7 @@ class MergeManifests:
     table: TableMetadata
 
 
-MergeReply = ManifestFile | Finding | None
+MergeReply = ManifestFile | AddedTwice | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +152,7 @@ class Refusal:
     """Manifests that may not be merged, and why. Planning leaves them out when told so."""
 
     manifests: Bin
-    finding: Finding
+    reason: AddedTwice
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +372,7 @@ def _cost(merged: Bin) -> tuple[int, int]:
 
 def merge_entries(
     sources: Sequence[Sequence[ManifestEntry]], *, snapshot_id: int
-) -> tuple[tuple[NewEntry, ...], ...] | Finding:
+) -> tuple[tuple[NewEntry, ...], ...] | AddedTwice:
     """The entries of a manifest that replaces these, source by source, when snapshot `snapshot_id` writes it.
 
     What that snapshot added or removed stays said; what older ones did becomes state. A file that it both added and
@@ -387,10 +398,7 @@ def merge_entries(
             numbers = (entry.data_sequence_number, entry.file_sequence_number)
             kept.append(NewEntry(status, file, entry.snapshot_id, *numbers))
         merged.append(tuple(kept))
-    if twice:
-        text = f"files were added twice, so their manifests are not merged: {', '.join(sorted(twice))}"
-        return Finding("added-twice", text, None, tuple(sorted(twice)))
-    return tuple(merged)
+    return AddedTwice(tuple(sorted(twice))) if twice else tuple(merged)
 
 
 def _find_undone(
@@ -418,7 +426,7 @@ def merge(
         reply = yield MergeManifests(
             merged, newest.partition_spec_id, newest.content, snapshot_id, sequence_number, table
         )
-        if isinstance(reply, Finding):
+        if isinstance(reply, AddedTwice):
             refusals.append(Refusal(merged, reply))
             continue
         if reply is not None:

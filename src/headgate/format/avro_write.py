@@ -21,6 +21,7 @@ _SYNC_BYTES = 16
 # Deflate looks back 32 KiB, so larger blocks gain little; and a block's list items, of two bytes or more each,
 # stay well below what our reader takes at once.
 _BLOCK_BYTES = 256 * 1024
+_STORED_BYTES_MAX = 1024  # blocks up to this size are not worth compressing
 _DEFLATE_LEVEL = 1  # 3 % larger than level 6, and cheaper (docs/adr/0005)
 _SHORT = tuple(bytes((n,)) for n in range(0x80))
 
@@ -83,6 +84,10 @@ def encode_list(size: int, items: Iterable[bytes]) -> bytes:
 
 
 def _deflate(block: bytes) -> bytes:
+    if len(block) <= _STORED_BYTES_MAX:
+        # One stored block (RFC 1951, 3.2.4): setting up a compressor costs more than a few hundred bytes are worth.
+        size = len(block)
+        return b"\x01" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + block
     compressor = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, -15)
     return compressor.compress(block) + compressor.flush()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -60,22 +59,16 @@ def encode_manifest_list(
     return b"".join((container.header, *(_encode_block(block, format_version) for block in blocks)))
 
 
-_ENCODED: WeakKeyDictionary[Block, dict[int, bytes]] = WeakKeyDictionary()
-
-
 def _encode_block(block: Block, format_version: int) -> bytes:
     """The bytes of a block, which every list that shares the block shares."""
-    encoded = _ENCODED.get(block)
-    if encoded is None:
-        encoded = _ENCODED[block] = {}
-    found = encoded.get(format_version)
-    if found is None:
+    found = block.notes.get(format_version)
+    if not isinstance(found, bytes):
         encode = _manifest_file_v1 if format_version == 1 else _manifest_file_v2
         records = [encode(manifest) for manifest in block.manifests]
         if format_version >= 3:
             pairs = zip(records, block.manifests, strict=True)
             records = [record + _row_id(manifest) for record, manifest in pairs]
-        found = encoded[format_version] = write_blocks(_plain_container(format_version), records)
+        found = block.notes[format_version] = write_blocks(_plain_container(format_version), records)
     return found
 
 

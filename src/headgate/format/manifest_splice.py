@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headgate.core.conflicts import Finding
 from headgate.core.manifest import ManifestContent, ManifestEntry, ManifestFile
-from headgate.core.manifest_merge import merge_entries
+from headgate.core.manifest_merge import AddedTwice, merge_entries
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
 from headgate.errors import InvariantBroken
@@ -42,7 +41,7 @@ def splice_manifests(
     format_version: int,
     content: ManifestContent,
     codec: str = "deflate",
-) -> EncodedManifest | Finding | None:
+) -> EncodedManifest | AddedTwice | None:
     """The manifest that replaces these when snapshot `snapshot_id` writes it; None when nothing is left to hold.
 
     A file that is live twice is a finding where both entries are seen, which they are not in blocks that are copied.
@@ -53,7 +52,7 @@ def splice_manifests(
     blocks = [None if s.data is None else encoder.find_blocks(s.manifest, s.data) for s in sources]
     seen = [() if found else _entries_of(source) for source, found in zip(sources, blocks, strict=True)]
     merged = merge_entries(seen, snapshot_id=snapshot_id)
-    if isinstance(merged, Finding):
+    if isinstance(merged, AddedTwice):
         return merged
     for source, found, entries, kept in zip(sources, blocks, seen, merged, strict=True):
         if found is not None:

@@ -11,15 +11,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from weakref import WeakSet
 
 from headgate.core.build import WriteManifest, WriteManifestList
-from headgate.core.conflicts import Finding
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
-from headgate.core.manifest_list import Block, ManifestList, has_live_files
-from headgate.core.manifest_merge import MergeManifests
+from headgate.core.manifest_list import ManifestList, has_live_files
+from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import OwnManifests, find_list, find_own
 from headgate.files.base import Files
@@ -84,7 +82,7 @@ class ManifestStore:
         self._bytes = 0
         self._listed = 0
         self._paths = PathIndex()
-        self._indexed: WeakSet[Block] = WeakSet()
+        self._filling = object()  # of the index: blocks with this note are in it
 
     @property
     def size_bytes(self) -> int:
@@ -139,7 +137,7 @@ class ManifestStore:
         with self._lock:
             if self._paths.size_bytes > self._limit_bytes // 2:
                 self._paths.clear()
-                self._indexed.clear()
+                self._filling = object()
         self._index(wanted.manifests, footprints)
         with self._lock:
             perhaps = self._paths.find(sorted(wanted.paths))
@@ -155,7 +153,8 @@ class ManifestStore:
     def _index(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
         """Have every manifest of the list in the index of paths. Blocks are shared, so few are new."""
         with self._lock:
-            blocks = [block for block in manifests.blocks if block not in self._indexed]
+            filling = self._filling
+            blocks = [block for block in manifests.blocks if block.notes.get("indexed") is not filling]
             if not blocks:
                 return
             new = [m for b in blocks for m in b.manifests if m.manifest_path not in self._paths]
@@ -168,7 +167,8 @@ class ManifestStore:
             for manifest in new:
                 if manifest.manifest_path in hashes:
                     self._paths.add(manifest.manifest_path, hashes[manifest.manifest_path])
-            self._indexed.update(blocks)
+            for block in blocks:
+                block.notes["indexed"] = filling
 
     def _find_hashes(
         self, by_snapshot: Mapping[int, list[ManifestFile]], footprints: LoadFootprints
@@ -200,8 +200,8 @@ class ManifestStore:
         hashes = hash_paths(entry.file.file_path for entry in wanted.entries)
         return self._publish(wanted, encoded, _Written(hashes, wanted.entries, encoded.files), write)
 
-    def merge_manifests(self, wanted: MergeManifests, write: Write) -> ManifestFile | Finding | None:
-        """Write one manifest of what several hold; a finding when they may not be merged."""
+    def merge_manifests(self, wanted: MergeManifests, write: Write) -> ManifestFile | AddedTwice | None:
+        """Write one manifest of what several hold; or what is added twice in them."""
         spec = wanted.table.find_spec(wanted.spec_id)
         merged = splice_manifests(
             [self._find_source(manifest) for manifest in wanted.manifests],
@@ -211,7 +211,7 @@ class ManifestStore:
             format_version=wanted.table.envelope.format_version,
             content=wanted.content,
         )
-        if merged is None or isinstance(merged, Finding):
+        if merged is None or isinstance(merged, AddedTwice):
             return merged
         hashes = b"".join(map(self._find_manifest_hashes, wanted.manifests))
         return self._publish(wanted, merged, _Written(hashes, data=merged.data), write)

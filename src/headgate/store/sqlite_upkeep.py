@@ -131,7 +131,7 @@ WHERE entry_id = ? AND snapshot_id IN (SELECT value FROM json_each(?))
 
 
 def load_footprints(db: Connection, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
-    return dict(db.execute(_LOAD_FOOTPRINTS, (id, msgspec.json.encode(snapshot_ids).decode())))
+    return dict(db.execute(_LOAD_FOOTPRINTS, (id, msgspec.json.encode(list(snapshot_ids)).decode())))
 
 
 # --- jobs ------------------------------------------------------------------------------------------------
