@@ -80,6 +80,14 @@ def test_the_oldest_go_first_when_one_commit_does_not_take_all() -> None:
     assert expired(linear(20), aged(), now_ms=at(20), expired_max=4) == [1, 2, 3, 4]
 
 
+def test_a_snapshot_behind_one_of_a_clock_that_ran_ahead_goes_in_its_time() -> None:
+    log = EncodedLog()
+    for n, seconds in ((1, 60), (2, 5), (3, 70)):
+        log = append_snapshot(log, snapshot(n, timestamp_ms=T0 + seconds * 1000))
+    metadata = TableMetadata(linear(3).envelope, log, EncodedLog())
+    assert expired(metadata, aged(), now_ms=T0 + 20_000) == [2]
+
+
 def test_only_the_old_end_of_the_log_is_decoded() -> None:
     young = [*linear(5).snapshots]
     broken = EncodedLog.of(young).append(b'{"broken": true}', key=99)

@@ -71,7 +71,7 @@ def test_a_reader_of_an_expired_snapshot_is_not_disturbed_in_the_grace_time(tabl
     assert "a" in table.data()
 
 
-def test_young_snapshots_stay(table: Lake) -> None:
+def test_snapshots_that_are_young_stay(table: Lake) -> None:
     kept = [table.append("a", 1), table.append("b", 2)]
     assert table.round(after_s=5) == 0
     assert table.snapshots() == kept

@@ -86,9 +86,7 @@ def test_a_commit_that_changes_nothing_answers_minimally_too_and_again(client: A
     assert first.json()["snapshots"] == []
 
 
-@pytest.mark.parametrize(
-    "prefer", ["", "return=representation", "respond-async", "minimal", "handling=strict"]
-)
+@pytest.mark.parametrize("prefer", ["", "return=representation", "wait=1", "minimal", "handling=strict"])
 def test_other_preferences_are_ignored(client: AppClient, prefer: str) -> None:
     answer = send(client, set_properties(x="1"), Prefer=prefer)
     assert answer.status_code == 200

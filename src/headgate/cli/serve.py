@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from headgate.cli.options import add_settings, read_settings
-from headgate.service import expiry, jobs
+from headgate.service import expiry, jobs, merging
 from headgate.service.app import build_app
 from headgate.service.logs import redact, set_up_logs
 from headgate.service.routes import all_routes
@@ -29,6 +29,7 @@ def run(parsed: argparse.Namespace) -> int:
         services = open_services(settings)
         jobs.start(services)
         expiry.start(services)
+        merging.start(services)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         print(
             f"headgate: http://{host}:{listener.getsockname()[1]} warehouse={settings.warehouse_location}"

@@ -101,6 +101,7 @@ class Proof:
             if snapshot.manifest_list is None:  # v1 without a list: nobody can tell, so all of it is in use
                 self._open.clear()
                 return
+            self._meet((snapshot.manifest_list,))
             for manifest in (yield from read_manifests(snapshot)):
                 if manifest.manifest_path not in self._manifests:
                     self._manifests.add(manifest.manifest_path)

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -75,9 +75,9 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._posted: list[tuple[asyncio.Future[Verdict], Verdict]] = []
+        self._posted: list[tuple[asyncio.Future[Verdict | None], Verdict]] = []
 
-    def post(self, waiting: asyncio.Future[Verdict], verdict: Verdict) -> None:
+    def post(self, waiting: asyncio.Future[Verdict | None], verdict: Verdict) -> None:
         """Give a waiting request its verdict; from any thread."""
         loop = waiting.get_loop()
         with self._lock:
@@ -172,8 +172,7 @@ class App:
                         raise Overloaded(f"no worker was free within {timeout_s:g} s") from error
                     raise _too_late(match.route, timeout_s) from error
             if reply.later is not None:
-                work = asyncio.ensure_future(self._settle(call, reply.later))
-                reply = await self._within(work, match.route, timeout_s)
+                reply = await self._settle(call, reply.later)
             return reply
         finally:
             if work is None or work.done():
@@ -181,18 +180,18 @@ class App:
             else:
                 work.add_done_callback(self._count_out)
 
-    async def _within(self, work: asyncio.Future[Reply], route: Route, timeout_s: float) -> Reply:
-        """The result of work that goes on, whether we wait for it or not."""
-        await asyncio.wait((work,), timeout=timeout_s)
-        if not work.done():
-            raise _too_late(route, timeout_s)
-        return work.result()
-
     async def _settle(self, call: Call, later: Later) -> Reply:
         """Queue a commit, wait for its verdict without a thread, and make its reply."""
-        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        later.start(lambda found: self._mailbox.post(verdict, found))
-        found = await verdict
+        loop, timeout_s = asyncio.get_running_loop(), self._settings.request_timeout_s
+        waiting: asyncio.Future[Verdict | None] = loop.create_future()
+        later.start(lambda found: self._mailbox.post(waiting, found))
+        timer = loop.call_later(timeout_s, _give_up, waiting)
+        try:
+            found = await waiting
+        finally:
+            timer.cancel()
+        if found is None:  # it stays queued, or is being made: nobody can say
+            raise _too_late(call.route, timeout_s)
         if isinstance(found, Committed) and not found.replayed:
             return later.finish(found)
         if call.request.caller.key is None:
@@ -278,7 +277,7 @@ class App:
             mark = idempotency.fingerprint(method=request.method, target=call.question, body=request.body)
         caller = Caller(principal, role, caller.request_id, caller.key, mark)
         require(caller, call.route.role)
-        call.request = replace(call.request, caller=caller)
+        call.request.caller = caller
         call.is_identified = True
 
     def _count(self, change: int) -> None:
@@ -324,6 +323,11 @@ def build_app(services: Services, settings: Settings, table: RouteTable) -> App:
     """The ASGI application of a service."""
     prepare_kinds()
     return App(services, settings, table)
+
+
+def _give_up(waiting: asyncio.Future[Verdict | None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _too_late(route: Route, timeout_s: float) -> HeadgateError:

@@ -74,7 +74,14 @@ def refuse_impossible(target: Target) -> None:
         raise NotFound(f"Table does not exist: {dotted(target)}", kind="table") from error
 
 
-def plan_table(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> Work:
+def plan_table(
+    services: Services,
+    caller: Caller,
+    target: Target,
+    request: CommitTableRequest,
+    *,
+    fold: bool | None = None,
+) -> Work:
     """One table's commit."""
     if request.identifier is not None:
         named = (tuple(request.identifier.namespace), request.identifier.name)
@@ -93,6 +100,7 @@ def plan_table(services: Services, caller: Caller, target: Target, request: Comm
         replay={"kind": "table", "role": role_for(request.updates).value},
         status=HTTPStatus.OK,
         event=EVENT,
+        fold=fold,
     )
 
 

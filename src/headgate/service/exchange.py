@@ -24,9 +24,12 @@ LEVEL_SEPARATOR = "\x1f"
 _ENCODE_JSON = msgspec.json.Encoder(decimal_format="number").encode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
-    """One request, read completely. Path parameters are decoded once; header names are lower case."""
+    """One request, read completely. Path parameters are decoded once; header names are lower case.
+
+    `caller` is nobody until the application knows who it is; no handler sees it before.
+    """
 
     method: str
     path: str  # as sent, still percent-encoded

@@ -43,6 +43,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Gate:
+    target: Target
     queue: deque[_Waiting] = field(default_factory=deque)
     is_led: bool = False
     held: threading.RLock = field(
@@ -61,6 +62,7 @@ class Gates:
         self._gates: dict[Target, _Gate] = {}
         self._leaders = ThreadPoolExecutor(leaders, thread_name_prefix="headgate-gate")
         self._queued = 0
+        self._recent: dict[Target, float] = {}
 
     def submit(self, work: Work, done: Done, *, run: RunGroup, deadline: float | None = None) -> None:
         """Queue a commit of one table; `done` is called once, by some thread. `run` drives its group. Raises QueueFull."""
@@ -68,7 +70,7 @@ class Gates:
         with self._lock:
             gate = self._gates.get(target)
             if gate is None:
-                gate = self._gates[target] = self._new_gate()
+                gate = self._gates[target] = self._new_gate(target)
             if len(gate.queue) >= self._queue_max:
                 self._metrics.gate_refusals.inc()
                 raise QueueFull(
@@ -87,6 +89,12 @@ class Gates:
             gate = self._gates.get(target)
             return gate is not None and gate.is_led
 
+    def take_recent(self) -> dict[Target, float]:
+        """Tables that were committed to since this was asked last, and when, by the monotonic clock."""
+        with self._lock:
+            recent, self._recent = self._recent, {}
+        return recent
+
     @property
     def depth(self) -> int:
         """How many commits are waiting."""
@@ -100,7 +108,7 @@ class Gates:
                 with self._lock:
                     gate = self._gates.get(target)
                     if gate is None:
-                        gate = self._gates[target] = self._new_gate()
+                        gate = self._gates[target] = self._new_gate(target)
                 stack.enter_context(gate.held)
             yield
 
@@ -108,13 +116,13 @@ class Gates:
         """Finish what is queued."""
         self._leaders.shutdown(wait=True)
 
-    def _new_gate(self) -> _Gate:
+    def _new_gate(self, target: Target) -> _Gate:
         """With the lock held."""
         if len(self._gates) >= _IDLE_GATES_MAX:
             self._gates = {
                 t: g for t, g in self._gates.items() if g.is_led or not g.held.acquire(blocking=False)
             }
-        return _Gate()
+        return _Gate(target)
 
     # --- leading -----------------------------------------------------------------------------------------
 
@@ -128,6 +136,7 @@ class Gates:
                 )
             if group:
                 _drive(gate, group, run)
+                self._recent[gate.target] = time.monotonic()
         with self._lock:
             gate.is_led = bool(gate.queue)
             if not gate.is_led:

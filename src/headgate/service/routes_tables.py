@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import msgspec
 
@@ -133,8 +132,7 @@ def commit_table(services: Services, request: Request) -> Reply:
     body = decode_into(CommitTableRequest, request.body, max_depth=request.json_depth_max)
     if wants_async(request.headers):
         return jobs.accept_table(services, request, _target(request), body)
-    work = plan_table(services, request.caller, _target(request), body)
-    work = replace(work, fold=wants_fold(request.headers))
+    work = plan_table(services, request.caller, _target(request), body, fold=wants_fold(request.headers))
     deadline = find_deadline(request.headers)
 
     def finish(verdict: Committed) -> Reply:
