@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from tools.service_process import Service, running_service
 
-from headgate.service.jobs import LINGER_PROPERTY
+from headgate.core.own_properties import STREAM_LINGER_MS
 from headgate.service.metrics import Metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "async.md"
@@ -75,7 +75,7 @@ def test_the_client_of_the_page_waited_for_all_that_it_sent(folder: Path) -> Non
 
 def test_the_page_names_the_property_and_the_metrics_that_there_are() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert LINGER_PROPERTY in text
+    assert STREAM_LINGER_MS in text
     served = Metrics().print().decode()
     for name in re.findall(r"`(headgate_job\w+)`", text):
         assert name.removesuffix("_total") in served, name

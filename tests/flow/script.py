@@ -6,7 +6,7 @@ assert not script.yielded(Discard)
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from headgate.core.commit import (
     Head,
     Load,
     Loaded,
+    Member,
     Swap,
     Swapped,
     TableCommit,
@@ -28,7 +29,7 @@ from headgate.core.commit import (
 from headgate.core.live import FindLive
 from headgate.core.updates import TableRequirement, TableUpdate
 from headgate.core.window import ReadOwn, find_list
-from headgate.errors import StorageFailed
+from headgate.errors import HeadgateError, StorageFailed
 from tests.properties.lake import Lake, Row, Variant, new_lake
 
 E = TypeVar("E")
@@ -39,10 +40,14 @@ LANDS = "lands"  # answers a swap as a store that published it does
 
 @dataclass
 class Script:
-    """What the conversation asked for, in order, and how it ended; no verdict: the script ran out."""
+    """What the conversation asked for, in order, and how it ended; no verdict: the script ran out.
+
+    `verdict` is of a commit, `verdicts` are of a group.
+    """
 
     effects: list[Any] = field(default_factory=list)
     verdict: Verdict | None = None
+    verdicts: tuple[Verdict, ...] = ()
 
     def yielded(self, kind: type[E]) -> list[E]:
         """All effects of a kind."""
@@ -58,6 +63,15 @@ class Script:
         ]
 
     @property
+    def group_steps(self) -> list[str]:
+        """As `steps`, with the members that are answered before the end."""
+        return [
+            f"Answer {effect.member}" if isinstance(effect, Answer) else type(effect).__name__
+            for effect in self.effects
+            if isinstance(effect, Load | Swap | Discard | Wait | Answer)
+        ]
+
+    @property
     def written(self) -> set[str]:
         """Files of all candidates that were sent."""
         return {path for swap in self.yielded(Swap) for c in swap.candidates for path in c.written}
@@ -69,7 +83,7 @@ class Script:
 
 
 def play(
-    conversation: Generator[Any, Any, Verdict],
+    conversation: Generator[Any, Any, Verdict | tuple[Verdict, ...]],
     replies: Iterable[Any],
     *lakes: Lake,
     failing: tuple[type[Any], int] | None = None,
@@ -84,7 +98,10 @@ def play(
         try:
             effect = conversation.throw(StorageFailed("disk full")) if failed else conversation.send(reply)
         except StopIteration as stop:
-            script.verdict = stop.value
+            if isinstance(stop.value, tuple):
+                script.verdicts = stop.value
+            else:
+                script.verdict = stop.value
             assert not answers, f"the conversation ended with replies left: {answers}"
             return script
         script.effects.append(effect)
@@ -145,6 +162,23 @@ def head(lake: Lake, version: int, id_: str = "t") -> Head:
 def at(lake: Lake, version: int, *, landed: bool = False, now_ms: int = NOW_MS) -> Loaded:
     """A load that finds the table at this version."""
     return Loaded((head(lake, version),), frozenset({0} if landed else ()), now_ms)
+
+
+def at_group(
+    lake: Lake,
+    version: int,
+    *,
+    landed: Iterable[int] = (),
+    settled: Mapping[int, HeadgateError] | None = None,
+    is_hint: bool = False,
+) -> Loaded:
+    """A load for a group that finds the table at this version, and these members' keys."""
+    return Loaded((head(lake, version),), frozenset(landed), NOW_MS, settled or {}, is_hint)
+
+
+def member(*updates: TableUpdate | ChangeUpdate, key: str, fold: bool | None = None, **more: Any) -> Member:
+    """A request of a group, about one table."""
+    return Member(key, (commit_of(*updates, **more),), fold)
 
 
 def lake_of(rows: int = 1, *, version: int = 2, spec: str = "unpartitioned") -> Lake:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headgate.core.own_properties import STREAM_LINGER_MS
 from headgate.service import jobs
 from headgate.service.tokens import hash_secret, new_secret
 from headgate.store.base import Principal
@@ -131,7 +132,7 @@ def test_the_table_says_how_long_files_linger_else_the_setting(
     with app_client(tmp_path, stream_linger_ms=setting) as client:
         with_table(client)
         if property_ is not None:
-            update = {"action": "set-properties", "updates": {jobs.LINGER_PROPERTY: property_}}
+            update = {"action": "set-properties", "updates": {STREAM_LINGER_MS: property_}}
             assert commit(client, update).status_code == 200
         waits: list[int] = []
         for i in range(20):

@@ -16,7 +16,7 @@ from headgate.store.base import DropJob, Operation, PutEvent, PutFootprint, Reas
 from headgate.store.postgres import PostgresStore
 from headgate.store.postgres_group import Told, write_together
 from headgate.store.postgres_records import EVENTS_MAX
-from tests.store.builders import Catalog, added, item, put_event, put_file, put_job, put_key, swap
+from tests.store.builders import Catalog, added, item, namespace, put_event, put_file, put_job, put_key, swap
 from tests.store.held_stores import LONG_S, HeldStore, open_held_postgres, open_held_sqlite
 from tests.store.test_write import in_threads
 
@@ -220,9 +220,34 @@ def test_one_that_waits_for_another_process_does_not_hold_up_the_others(
     replica.switch.go.set()
     assert (first.result(LONG_S), last.result(LONG_S)) == (None, None)
     assert not waiting.done()
+    assert replica.switch.commits == 1  # the two were not sent to write alone with him
     other.execute("ROLLBACK")
     assert waiting.result(LONG_S) is None
     assert [landed(replica.catalog, name) for name in ("a", "b", "c")] == [True] * 3
+
+
+@pytest.mark.postgres
+def test_a_shared_transaction_waits_for_locks_less_long_than_one_that_nobody_shares(
+    emptied_postgres_url: str,
+) -> None:
+    timeouts: list[Any] = []
+
+    class Spying(psycopg.Connection[tuple[Any, ...]]):
+        def execute(self, query: Any, *parameters: Any, **options: Any) -> Any:
+            if query == "COMMIT":
+                shown = super().execute(
+                    "SELECT extract(epoch FROM current_setting('lock_timeout')::interval)"
+                )
+                timeouts.extend(shown.fetchone() or ())
+            return super().execute(query, *parameters, **options)
+
+    store = PostgresStore(emptied_postgres_url, connection_class=Spying)
+    timeouts.clear()
+    assert store.write([put_key("k")]) is None
+    assert store.write([namespace("alone")]) is None
+    store.close()
+    shared, alone = timeouts
+    assert 0 < shared < 1 < alone
 
 
 @pytest.mark.postgres

@@ -25,7 +25,7 @@ from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
 from headgate.core.requirements import find_failed
 from headgate.core.table import TableMetadata
 from headgate.core.updates import AddSnapshot, AssertTableUuid, SetSnapshotRef, TableUpdate
-from headgate.errors import BadInput, HeadgateError, InvariantBroken, NotFound, RequirementFailed
+from headgate.errors import BadInput, HeadgateError, InvariantBroken, NotFound
 
 GROUP_PROPERTY = "headgate.group"
 FOLD, CHAIN = "fold", "chain"
@@ -184,27 +184,25 @@ class Group:
         """Every commit is checked, then every read set judged, and only then is anything written."""
         terms = self._terms(member.key)
         _check_count(member.commits)
-        try:
-            all_taken = [_take_in(c, self._tables[c.target].head, terms) for c in member.commits]
-        except RequirementFailed:
-            if len(member.commits) == 1 and (yield from self._rebase(index, member)):
-                return
-            raise
+        if len(member.commits) == 1 and (yield from self._rebase(index, member.commits[0], member.key)):
+            return
+        all_taken = [_take_in(c, self._tables[c.target].head, terms) for c in member.commits]
         for taken in all_taken:
             yield from _judge_reads(taken)
         yield from self._advance(index, all_taken, terms)
 
-    def _rebase(self, index: int, member: Member) -> Generator[PlanEffect, PlanReply, bool]:
+    def _rebase(self, index: int, commit: TableCommit, key: str) -> Generator[PlanEffect, PlanReply, bool]:
         """Build a plain commit that lost its head on the one that is there, if its table wants that; False if not."""
-        commit = member.commits[0]
         table = self._tables[commit.target]
-        if table.head is None or not parse_rebase(table.head.metadata.envelope.properties):
+        if table.head is None or not any(isinstance(update, AddSnapshot) for update in commit.updates):
             return False
-        if is_landed(commit, table.head.metadata):
+        if is_landed(commit, table.head.metadata):  # sent again because its answer was lost
             self._shares.append(Share(index, ()))
             return True
+        if not parse_rebase(table.head.metadata.envelope.properties):
+            return False
         trail = _Trail([], [], table.head.metadata)
-        seed = f"{member.key}/{'.'.join((*commit.target[0], commit.target[1]))}/0"
+        seed = f"{key}/{'.'.join((*commit.target[0], commit.target[1]))}/0"
         try:
             rebased = yield from _track(
                 rebase_commit(commit, table.head.metadata, now_ms=self._now_ms, seed=seed), trail.written

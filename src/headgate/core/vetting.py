@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from headgate.core.change import ChangeUpdate
 from headgate.core.locations import LocationPolicy, check_properties
+from headgate.core.own_properties import check_own_properties
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.updates import (
     AddSnapshot,
@@ -26,6 +27,7 @@ def check_updates(updates: Iterable[TableUpdate | ChangeUpdate], policy: Locatio
                 policy.allow(update.location, field="updates.location")
             case SetProperties():
                 check_properties(update.updates, policy)
+                check_own_properties(update.updates, field="updates.updates")
             case AddSnapshot():
                 manifest_lists.extend(_check_snapshot(update.snapshot, policy, field="updates.snapshot"))
             case SetStatistics():

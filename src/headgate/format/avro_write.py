@@ -16,6 +16,7 @@ from headgate.errors import InvariantBroken, Unsupported
 
 NULL = b"\x00"
 SOME = b"\x02"  # then the value
+_END = b"\x00"  # of a list or map
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 # Deflate looks back 32 KiB, so larger blocks gain little; and a block's list items, of two bytes or more each,
@@ -51,8 +52,6 @@ def encode_sized(data: bytes) -> bytes:
 
 
 # --- values in a union with null, which is its first branch ---------------------------------------------
-
-_END = b"\x00"  # of a list
 
 
 def encode_optional_long(number: int | None) -> bytes:
@@ -112,10 +111,24 @@ def open_container(schema: bytes, metadata: Mapping[str, bytes], *, codec: str) 
         raise Unsupported(f"codec {codec[:80]!r} is not one we write; codecs={', '.join(sorted(_CODECS))}")
     entries = {"avro.schema": schema, "avro.codec": codec.encode(), **metadata}
     sync = sha256(schema).digest()[:_SYNC_BYTES]
-    parts = [_MAGIC, encode_long(len(entries))]
+    parts = (_MAGIC, encode_long(len(entries)), encode_metadata(entries), _END, sync)
+    return Container(b"".join(parts), entries, sync, compress)
+
+
+def encode_metadata(entries: Mapping[str, bytes]) -> bytes:
+    """What a header says, without its count and its end."""
+    parts: list[bytes] = []
     for key, value in entries.items():
         parts += (encode_sized(key.encode()), encode_sized(value))
-    return Container(b"".join((*parts, encode_long(0), sync)), entries, sync, compress)
+    return b"".join(parts)
+
+
+def extend_header(container: Container, metadata: bytes, size: int) -> bytes:
+    """The header of a container that says something more: `size` entries, encoded by `encode_metadata`."""
+    known = container.header
+    count = encode_long(len(container.metadata))
+    said = known[len(_MAGIC) + len(count) : -len(_END) - _SYNC_BYTES]
+    return b"".join((_MAGIC, encode_long(len(container.metadata) + size), said, metadata, _END, container.sync))
 
 
 def write_container(container: Container, records: Iterable[bytes]) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headgate.core.commit import Head, Target
 from headgate.core.encoded_log import EncodedLog
@@ -80,6 +81,10 @@ class HeadCache:
                 return
             cached = self._heads.get(EntryId(base.id))
             if cached is not None and cached[0].version == base.version:
+                if (
+                    head.checkpoint == base.checkpoint
+                ):  # no file came with the swap; one noted meanwhile is newer
+                    head = replace(head, checkpoint=cached[0].checkpoint)
                 self._put(target, head, cached[1] + removes)
 
     def _put(self, target: Target, head: Head, epoch: int) -> None:

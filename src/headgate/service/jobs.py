@@ -23,6 +23,7 @@ import msgspec
 
 from headgate.core.change import Append
 from headgate.core.commit import Committed, Head, Refused, TableCommit, Target, Verdict
+from headgate.core.own_properties import STREAM_LINGER_MS
 from headgate.core.updates import AssertTableUuid, TableRequirement
 from headgate.core.value import Value
 from headgate.errors import BadInput, CommitRefused, Forbidden, HeadgateError, NotFound
@@ -51,7 +52,6 @@ from headgate.service.table_requests import AppendRequest, CommitTableRequest, C
 from headgate.store.base import DropJob, EntryHeader, EntryId, Job, KeyRecord, Kind, PutJob, PutKey
 
 ASYNC = "async"
-LINGER_PROPERTY = "headgate.stream.linger-ms"
 APPEND_REPLAY = "append"
 COMMITS = "/v1/commits"
 _TRANSACTION: Target = ((), "")  # a job of several tables has no name of its own
@@ -199,7 +199,7 @@ def _end_of_linger(services: Services, head: Head) -> int:
 
 def _linger_ms(properties: Mapping[str, str], default_ms: int) -> int:
     """What the table asks for; text that is no number counts as nothing, since its reader is not who wrote it."""
-    text = properties.get(LINGER_PROPERTY, "").strip()
+    text = properties.get(STREAM_LINGER_MS, "").strip()
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         return default_ms
     return min(int(text), LINGER_MS_MAX)

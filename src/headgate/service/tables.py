@@ -11,6 +11,7 @@ import msgspec
 from headgate.core.commit import Candidate, Committed, Head, Target
 from headgate.core.create import TableDefinition, build_table
 from headgate.core.locations import check_properties
+from headgate.core.own_properties import check_own_properties
 from headgate.core.table import MetadataLogEntry, TableMetadata
 from headgate.errors import BadInput, NotFound
 from headgate.format.table_metadata import encode_file
@@ -80,6 +81,7 @@ def build_new_table(services: Services, target: Target, wanted: CreateTableReque
     namespace = load_namespace(services, target[0])
     properties = wanted.properties or {}
     check_properties(properties, services.locations)
+    check_own_properties(properties, field="properties")
     uuid = services.new_uuid()
     if wanted.location is not None:
         services.locations.allow(wanted.location, field="location")
