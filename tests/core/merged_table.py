@@ -31,9 +31,9 @@ from headgate.core.manifest_merge import (
     MergeReply,
     background_change,
     merge,
-    merge_entries,
     plan_merge,
 )
+from headgate.core.merged_entries import merge_entries
 from tests.core.builders import table
 
 DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES

@@ -27,10 +27,10 @@ from headgate.core.manifest_merge import (
     MergePolicy,
     background_change,
     merge,
-    merge_entries,
     parse_policy,
     plan_merge,
 )
+from headgate.core.merged_entries import merge_entries
 from tests.core.builders import table
 from tests.core.merged_table import DATA, DELETES, SPECS, Entries, World, facts, file
 

@@ -32,7 +32,9 @@ LEFT, RIGHT = (("db",), "left"), (("db",), "right")
 
 def _both(left: Lake, right: Lake, *versions: int, landed: bool = False) -> Loaded:
     landed_members = frozenset({0} if landed else ())
-    return Loaded((head(left, versions[0], "left"), head(right, versions[1], "right")), landed_members, NOW_MS)
+    return Loaded(
+        (head(left, versions[0], "left"), head(right, versions[1], "right")), landed_members, NOW_MS
+    )
 
 
 def _two() -> tuple[Lake, Lake]:

@@ -31,8 +31,8 @@ from headgate.core.manifest_merge import (
     MergeManifests,
     MergePolicy,
     MergeReply,
-    merge_entries,
 )
+from headgate.core.merged_entries import merge_entries
 from headgate.core.partitioning import PartitionField, PartitionSpec
 from headgate.core.schema import Field, Schema
 from headgate.errors import BadInput, InvariantBroken

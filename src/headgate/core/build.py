@@ -5,7 +5,7 @@ Judging is over when this begins (`plan`). Numbers and times come from the head 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Container, Generator, Iterator
 from dataclasses import dataclass, replace
 
 from headgate.core.conflicts import Finding
@@ -20,7 +20,9 @@ from headgate.core.manifest_merge import (
     MergeManifests,
     MergePlan,
     MergePolicy,
+    Rest,
     background_change,
+    find_rest,
     merge,
     parse_policy,
     plan_merge,
@@ -79,6 +81,7 @@ class Build:
     ) -> None:
         self._change, self._table, self._head = change, table, head
         self._snapshot_id, self._sequence = snapshot_id, sequence
+        self._rest: Rest | None = None
         self._written: list[str] = []
 
     def run(self, manifests: ManifestList, removals: LiveChange, *, now_ms: int) -> Planning:
@@ -92,9 +95,11 @@ class Build:
             sequence = wanted if numbered else None
             for spec_id in sorted({file.spec_id for file in files}):
                 entries = tuple(
-                    NewEntry(EntryStatus.ADDED, file, self._snapshot_id, sequence, None)
-                    for file in files
-                    if file.spec_id == spec_id
+                    [
+                        NewEntry(EntryStatus.ADDED, file, self._snapshot_id, sequence, None)
+                        for file in files
+                        if file.spec_id == spec_id
+                    ]
                 )
                 new.append((yield from self._write(entries, spec_id, content)))
         rewritten: dict[str, ManifestFile | None] = {}
@@ -105,6 +110,8 @@ class Build:
         listed, next_row_id = manifests.next(new, rewritten), envelope.next_row_id or 0
         if envelope.format_version >= 3:
             listed, next_row_id = listed.numbered(next_row_id)
+        if self._rest is not None:
+            listed = listed.resting(self._rest.after(new))
         first_row_id = envelope.next_row_id if envelope.format_version >= 3 else None
         parent = None if self._head is None else self._head.snapshot_id
         location = yield WriteManifestList(
@@ -141,12 +148,17 @@ class Build:
         policy = _POLICIES.get(
             (properties := self._table.envelope.properties,), lambda: parse_policy(properties)
         )
-        kept = (m for m in manifests if m.manifest_path not in rewritten and has_live_files(m))
         if self._change.rewrites_manifests:
-            policy = replace(policy, enabled=True)
-            plan = background_change(kept, policy, idle=True) or MergePlan()
+            kept = _find_kept(manifests, rewritten)
+            plan = background_change(kept, replace(policy, enabled=True), idle=True) or MergePlan()
         elif policy.enabled and manifests.length >= policy.fan_in:
-            plan = plan_merge(kept, policy)
+            rest = manifests.rest
+            if rest is not None and rest.policy is policy and not rewritten:
+                self._rest = rest
+                return None
+            plan = plan_merge(_find_kept(manifests, rewritten), policy)
+            if not plan.bins and not rewritten:
+                self._rest = find_rest(_find_kept(manifests, rewritten), policy)
         else:
             return None
         if not plan.bins:
@@ -205,3 +217,8 @@ class Build:
                 )
             )
         return (yield from self._write(tuple(entries), manifest.partition_spec_id, manifest.content))
+
+
+def _find_kept(manifests: ManifestList, rewritten: Container[str]) -> Iterator[ManifestFile]:
+    """The manifests that a commit takes over unchanged."""
+    return (m for m in manifests if m.manifest_path not in rewritten and has_live_files(m))

@@ -117,8 +117,8 @@ class _Conversation:
                 break
             judged = yield from self._judge(loaded)
             if loaded.is_hint and (judged.refusals or not judged.candidates):
-                if judged.candidates:
-                    yield Discard(judged.candidates)
+                if unwanted := (*judged.candidates, *judged.unwanted):
+                    yield Discard(unwanted)
                 fresh = True
                 continue
             fresh = True

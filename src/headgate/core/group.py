@@ -25,10 +25,11 @@ from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
 from headgate.core.requirements import find_failed
 from headgate.core.table import TableMetadata
 from headgate.core.updates import AddSnapshot, AssertTableUuid, SetSnapshotRef, TableUpdate
-from headgate.errors import BadInput, HeadgateError, InvariantBroken, NotFound
+from headgate.errors import BadInput, CommitRefused, HeadgateError, InvariantBroken, NotFound
 
 GROUP_PROPERTY = "headgate.group"
 FOLD, CHAIN = "fold", "chain"
+NOT_REBASED = "not-rebased"  # evidence of a refusal: why the table's wish to have it rebased did not help
 CHANGES_MAX = 100  # of one request, over all its tables: each writes files and makes a snapshot
 
 Judging = Generator[PlanEffect, PlanReply, None]
@@ -184,15 +185,25 @@ class Group:
         """Every commit is checked, then every read set judged, and only then is anything written."""
         terms = self._terms(member.key)
         _check_count(member.commits)
-        if len(member.commits) == 1 and (yield from self._rebase(index, member.commits[0], member.key)):
-            return
-        all_taken = [_take_in(c, self._tables[c.target].head, terms) for c in member.commits]
-        for taken in all_taken:
-            yield from _judge_reads(taken)
-        yield from self._advance(index, all_taken, terms)
+        left = None
+        if len(member.commits) == 1:
+            left = yield from self._rebase(index, member.commits[0], member.key)
+            if left is True:
+                return
+        try:
+            all_taken = [_take_in(c, self._tables[c.target].head, terms) for c in member.commits]
+            for taken in all_taken:
+                yield from _judge_reads(taken)
+            yield from self._advance(index, all_taken, terms)
+        except CommitRefused as error:
+            if isinstance(left, NotRebasable):
+                error.evidence[NOT_REBASED] = left.reason
+            raise
 
-    def _rebase(self, index: int, commit: TableCommit, key: str) -> Generator[PlanEffect, PlanReply, bool]:
-        """Build a plain commit that lost its head on the one that is there, if its table wants that; False if not."""
+    def _rebase(
+        self, index: int, commit: TableCommit, key: str
+    ) -> Generator[PlanEffect, PlanReply, NotRebasable | bool]:
+        """Build a plain commit that lost its head on the one that is there; False or why not, if its table wants it."""
         table = self._tables[commit.target]
         if table.head is None or not any(isinstance(update, AddSnapshot) for update in commit.updates):
             return False
@@ -211,7 +222,7 @@ class Group:
                 raise to_error(rebased, ".".join((*commit.target[0], commit.target[1])), field=commit.field)
             if isinstance(rebased, NotRebasable):
                 self._discard(commit.target, trail)
-                return False
+                return rebased
             applying = Applying(table.head.metadata, now_ms=self._now_ms)
             for update in rebased.updates:
                 applying.add(update)

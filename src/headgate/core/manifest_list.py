@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.core.manifest import ManifestContent, ManifestFile
+from headgate.core.manifest_merge import Rest
 
 _TIER = 16
 _BLOCK_MAX = 1024
@@ -48,6 +49,7 @@ class ManifestList:
     dead: tuple[str, ...] = ()  # paths of manifests without live files: the next commit leaves them out
     unnumbered: int = 0  # data manifests without a first row id
     deletes: tuple[ManifestFile, ...] = ()  # the delete manifests, in order
+    rest: Rest | None = field(default=None, compare=False)  # how long there is nothing to merge, if that is known
 
     @staticmethod
     def of(manifests: Iterable[ManifestFile]) -> ManifestList:
@@ -82,9 +84,9 @@ class ManifestList:
         self, new: Sequence[ManifestFile], replaced: Mapping[str, ManifestFile | None] | None = None
     ) -> ManifestList:
         """The list with new manifests in front, some replaced or (by None) left out, and the dead ones left out."""
-        replaced = {**dict.fromkeys(self.dead), **(replaced or {})}
-        if not replaced:
+        if not replaced and not self.dead:
             return self._add(new)
+        replaced = {**dict.fromkeys(self.dead), **(replaced or {})}
         blocks = []
         for block in self.blocks:
             if replaced.keys().isdisjoint(block.by_path):
@@ -112,6 +114,10 @@ class ManifestList:
             blocks.append(_block(listed) if changed else block)
         return _with_notes(tuple(blocks)), next_row_id
 
+    def resting(self, rest: Rest | None) -> ManifestList:
+        """The same list, and how long there is nothing in it to merge."""
+        return ManifestList(self.blocks, self.length, self.dead, self.unnumbered, self.deletes, rest)
+
     def _add(self, new: Sequence[ManifestFile]) -> ManifestList:
         if not new:
             return self
@@ -119,9 +125,9 @@ class ManifestList:
         return ManifestList(
             _merge((*fresh.blocks, *self.blocks)),
             self.length + fresh.length,
-            (*fresh.dead, *self.dead),
+            fresh.dead + self.dead,
             self.unnumbered + fresh.unnumbered,
-            (*fresh.deletes, *self.deletes),
+            fresh.deletes + self.deletes,
         )
 
 

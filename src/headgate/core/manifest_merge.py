@@ -1,4 +1,4 @@
-"""Manifest compaction: which manifests a commit merges, and what the merged manifest holds. Values only, no I/O.
+"""Manifest compaction: which manifests a commit merges. Values only, no I/O; what they become is `merged_entries`.
 
 Two strategies, tried in this order (docs/manifests.md):
 
@@ -17,12 +17,13 @@ What must hold: merging changes neither which files are live nor their sequence 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
+from functools import partial
+from itertools import islice, takewhile
 
-from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest import ManifestContent, ManifestFile
 from headgate.core.table import TableMetadata
 
 MERGE_ENABLED = "commit.manifest-merge.enabled"
@@ -118,6 +119,28 @@ class MergePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """How much may come in front of manifests of which `plan_merge` merges nothing, until it may merge something.
+
+    Counted in manifests of the lowest tier: they lengthen no run but the one at the front.
+    """
+
+    policy: MergePolicy
+    manifests: int
+    size_bytes: int
+
+    def after(self, new: Iterable[ManifestFile]) -> Rest | None:
+        """What is left of it when these have come; None when it is time to plan again."""
+        manifests, size_bytes = self.manifests, self.size_bytes
+        for manifest in new:
+            if _entries(manifest) >= self.policy.fan_in:
+                return None  # of a higher tier: what stands behind it may be its neighbours now
+            manifests -= 1
+            size_bytes -= manifest.manifest_length
+        return Rest(self.policy, manifests, size_bytes) if manifests >= 0 and size_bytes > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
 class AddedTwice:
     """Files that are live in more than one entry, so that merging would have to choose between them."""
 
@@ -197,8 +220,7 @@ def plan_merge(
     """
     if not policy.enabled:
         return MergePlan()
-    look = min(max(budget.look, 2 * policy.fan_in), _LOOK_MAX)
-    groups = _group(islice(kept, look), skip)
+    groups = _group(islice(kept, _look(budget, policy)), skip)
     full = _find_full(groups, policy)
     if full and budget.without(tuple(m for part in full for m in part)).is_kept:
         return MergePlan(MergeKind.FULL, full)
@@ -214,6 +236,30 @@ def plan_merge(
                 budget = budget.without(part)
                 break  # one merge of a group at a time: the next tier has the next commit
     return MergePlan(MergeKind.MINOR if bins else None, tuple(bins), deferred)
+
+
+def find_rest(
+    kept: Iterable[ManifestFile], policy: MergePolicy, *, budget: Budget = COMMIT_BUDGET
+) -> Rest | None:
+    """For how long `plan_merge` merges nothing, given that it merges nothing of these; None when that is not known.
+
+    What it looks at only shrinks at the old end meanwhile, and of fewer manifests it does not merge more.
+    """
+    groups = _group(islice(kept, _look(budget, policy)), frozenset())
+    size_bytes = policy.full_size_bytes - _find_size_bytes(_find_candidates(groups, policy))
+    front = max(
+        (sum(1 for _ in takewhile(partial(_is_lowest, policy), group)) for group in groups), default=0
+    )
+    manifests = policy.fan_in - 1 - front
+    return Rest(policy, manifests, size_bytes) if manifests >= 0 and size_bytes > 0 else None
+
+
+def _look(budget: Budget, policy: MergePolicy) -> int:
+    return min(max(budget.look, 2 * policy.fan_in), _LOOK_MAX)
+
+
+def _is_lowest(policy: MergePolicy, manifest: ManifestFile) -> bool:
+    return manifest.manifest_length < policy.target_size_bytes and _entries(manifest) < policy.fan_in
 
 
 def background_change(
@@ -274,14 +320,22 @@ def _group(manifests: Iterable[ManifestFile], skip: Container[str]) -> tuple[Bin
 
 def _find_full(groups: tuple[Bin, ...], policy: MergePolicy) -> tuple[Bin, ...]:
     """The bins of a full compaction, if there is enough to do. Big manifests without removed files stay as they are."""
-    candidates = [
-        tuple(m for m in group if m.manifest_length < policy.target_size_bytes or m.deleted_files_count)
-        for group in groups
-    ]
-    if sum(m.manifest_length for group in candidates for m in group) < policy.full_size_bytes:
+    candidates = _find_candidates(groups, policy)
+    if _find_size_bytes(candidates) < policy.full_size_bytes:
         return ()
     bins = (part for group in candidates if group for part in _pack(group, policy))
     return tuple(part for part in bins if len(part) > 1 or part[0].deleted_files_count)
+
+
+def _find_candidates(groups: tuple[Bin, ...], policy: MergePolicy) -> list[Bin]:
+    return [
+        tuple(m for m in group if m.manifest_length < policy.target_size_bytes or m.deleted_files_count)
+        for group in groups
+    ]
+
+
+def _find_size_bytes(groups: Iterable[Bin]) -> int:
+    return sum(m.manifest_length for group in groups for m in group)
 
 
 def _pack(group: Bin, policy: MergePolicy) -> list[Bin]:
@@ -367,50 +421,7 @@ def _cost(merged: Bin) -> tuple[int, int]:
     return sum(map(_entries, anew)), sum(m.manifest_length for m in merged)
 
 
-# --- what a merged manifest holds -----------------------------------------------------------------------
-
-
-def merge_entries(
-    sources: Sequence[Sequence[ManifestEntry]], *, snapshot_id: int
-) -> tuple[tuple[NewEntry, ...], ...] | AddedTwice:
-    """The entries of a manifest that replaces these, source by source, when snapshot `snapshot_id` writes it.
-
-    What that snapshot added or removed stays said; what older ones did becomes state. A file that it both added and
-    removed was never there. A removed file and a live one of the same path, but another number, are two files.
-    """
-    undone = _find_undone(sources, snapshot_id)
-    live: set[tuple[str, int | None]] = set()
-    twice: set[str] = set()
-    merged: list[tuple[NewEntry, ...]] = []
-    for entries in sources:
-        kept: list[NewEntry] = []
-        for entry in entries:
-            file, ours = entry.file, entry.snapshot_id == snapshot_id
-            if entry.is_live:
-                if ours and (file.identity, entry.data_sequence_number) in undone:
-                    continue
-                if file.identity in live:
-                    twice.add(file.file_path)
-                live.add(file.identity)
-            elif not ours or (file.identity, entry.data_sequence_number) in undone:
-                continue
-            status = entry.status if ours else EntryStatus.EXISTING
-            numbers = (entry.data_sequence_number, entry.file_sequence_number)
-            kept.append(NewEntry(status, file, entry.snapshot_id, *numbers))
-        merged.append(tuple(kept))
-    return AddedTwice(tuple(sorted(twice))) if twice else tuple(merged)
-
-
-def _find_undone(
-    sources: Iterable[Iterable[ManifestEntry]], snapshot_id: int
-) -> set[tuple[tuple[str, int | None], int]]:
-    """Files that this snapshot added and removed again."""
-    found: dict[EntryStatus, set[tuple[tuple[str, int | None], int]]] = {s: set() for s in EntryStatus}
-    for entries in sources:
-        for entry in entries:
-            if entry.snapshot_id == snapshot_id:
-                found[entry.status].add((entry.file.identity, entry.data_sequence_number))
-    return found[EntryStatus.ADDED] & found[EntryStatus.DELETED]
+# --- carrying out a plan --------------------------------------------------------------------------------
 
 
 def merge(

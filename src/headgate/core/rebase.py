@@ -61,6 +61,10 @@ class PlainCommit(Protocol):
     def updates(self) -> tuple[TableUpdate | ChangeUpdate, ...]:
         """What to change."""
 
+    @property
+    def reads(self) -> ChangeUpdate | None:
+        """What it relies on besides."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rebased:
@@ -131,14 +135,9 @@ def rebase_commit(commit: PlainCommit, table: TableMetadata, *, now_ms: int, see
 
     Reads nothing unless both hold, so it may be asked about every commit.
     """
-    allowed = parse_rebase(table.envelope.properties)
-    if not allowed:
-        return NotRebasable(f"{PROPERTY} is not set")
-    sent = _find_sent(commit)
+    sent = _examine(commit, table)
     if isinstance(sent, NotRebasable):
         return sent
-    if (reason := _find_obstacle(commit, sent, table, allowed)) is not None:
-        return NotRebasable(reason)
     snapshot = sent.snapshot
     base = None if sent.base_id is None else table.find_snapshot(sent.base_id)
     files = yield from read_client_files(snapshot, base, table)
@@ -155,6 +154,22 @@ def rebase_commit(commit: PlainCommit, table: TableMetadata, *, now_ms: int, see
 
 
 # --- may it be rebased? ----------------------------------------------------------------------------------
+
+
+def is_rebasable(commit: PlainCommit, table: TableMetadata) -> bool:
+    """Whether the commit is stale and will be built on the head, as far as metadata alone tells."""
+    return isinstance(_examine(commit, table), _Sent)
+
+
+def _examine(commit: PlainCommit, table: TableMetadata) -> _Sent | NotRebasable:
+    allowed = parse_rebase(table.envelope.properties)
+    if not allowed:
+        return NotRebasable(f"{PROPERTY} is not set")
+    sent = _find_sent(commit)
+    if isinstance(sent, NotRebasable):
+        return sent
+    reason = _find_obstacle(commit, sent, table, allowed)
+    return sent if reason is None else NotRebasable(reason)
 
 
 def _find_sent(commit: PlainCommit) -> _Sent | NotRebasable:
@@ -184,6 +199,8 @@ def _find_obstacle(
     snapshot, operation = sent.snapshot, sent.snapshot.summary.get("operation")
     if operation not in allowed:
         return f"{PROPERTY} does not allow the operation {operation}"
+    if commit.reads is not None:
+        return "the request has validations of its own, which are for the head that it asserts"
     if snapshot.snapshot_id in table.snapshots:
         return f"snapshot {snapshot.snapshot_id} exists already"
     others = tuple(r for r in commit.requirements if not _is_about(r, sent.branch))

@@ -38,7 +38,7 @@ def encode_long(number: int) -> bytes:
         return bytes((left & 0x7F | 0x80, left >> 7 & 0x7F | 0x80, left >> 14))
     if not -LONG_MAX - 1 <= number <= LONG_MAX:
         raise InvariantBroken(f"invariant broken: {number} has more than 64 bits")
-    out = bytearray()
+    out = []
     while left > 0x7F:  # at most nine turns
         out.append(left & 0x7F | 0x80)
         left >>= 7
@@ -111,24 +111,20 @@ def open_container(schema: bytes, metadata: Mapping[str, bytes], *, codec: str) 
         raise Unsupported(f"codec {codec[:80]!r} is not one we write; codecs={', '.join(sorted(_CODECS))}")
     entries = {"avro.schema": schema, "avro.codec": codec.encode(), **metadata}
     sync = sha256(schema).digest()[:_SYNC_BYTES]
-    parts = (_MAGIC, encode_long(len(entries)), encode_metadata(entries), _END, sync)
-    return Container(b"".join(parts), entries, sync, compress)
+    return Container(encode_header(len(entries), encode_metadata(entries), sync), entries, sync, compress)
 
 
 def encode_metadata(entries: Mapping[str, bytes]) -> bytes:
-    """What a header says, without its count and its end."""
+    """What a header says, without its size and its end."""
     parts: list[bytes] = []
     for key, value in entries.items():
         parts += (encode_sized(key.encode()), encode_sized(value))
     return b"".join(parts)
 
 
-def extend_header(container: Container, metadata: bytes, size: int) -> bytes:
-    """The header of a container that says something more: `size` entries, encoded by `encode_metadata`."""
-    known = container.header
-    count = encode_long(len(container.metadata))
-    said = known[len(_MAGIC) + len(count) : -len(_END) - _SYNC_BYTES]
-    return b"".join((_MAGIC, encode_long(len(container.metadata) + size), said, metadata, _END, container.sync))
+def encode_header(size: int, metadata: bytes, sync: bytes) -> bytes:
+    """The header that says these `size` entries."""
+    return b"".join((_MAGIC, encode_long(size), metadata, _END, sync))
 
 
 def write_container(container: Container, records: Iterable[bytes]) -> bytes:

@@ -16,6 +16,7 @@ from itertools import chain
 import msgspec
 from pyiceberg.types import DoubleType, FloatType
 
+from headgate.core.identity_cache import IdentityCache
 from headgate.core.manifest import (
     ContentFile,
     EntryStatus,
@@ -29,7 +30,7 @@ from headgate.core.manifest import (
 )
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
-from headgate.errors import BadInput, invariant
+from headgate.errors import BadInput, InvariantBroken, invariant
 from headgate.format.avro import Blocks, read_blocks
 from headgate.format.avro_write import (
     NULL,
@@ -54,6 +55,7 @@ _CONTENT_NAMES = {ManifestContent.DATA: b"data", ManifestContent.DELETES: b"dele
 # Metadata of a manifest of which every entry is EXISTING and has all its numbers written out: it inherits nothing,
 # so its blocks mean the same in any later manifest. Readers skip keys they do not know.
 SETTLED = "headgate.settled"
+_Numbers = tuple[EntryStatus, int, int | None, int | None]  # status, snapshot id, sequence numbers
 _ENCODER = msgspec.json.Encoder()
 _SCHEMAS = msgspec.json.Decoder(Schema)
 
@@ -129,7 +131,9 @@ class ManifestEncoder:
         codec: str = "deflate",
     ) -> None:
         kind = (format_version, content, codec)
-        self._layout = _layout(_ENCODER.encode(schema), schema.schema_id, spec, kind)
+        self._layout = _LAYOUTS.get(
+            (schema, spec, *kind), lambda: _layout(_ENCODER.encode(schema), schema.schema_id, spec, kind)
+        )
         self._spec_id, self._version, self._content = spec.spec_id, format_version, content
         self._needs_row_ids = format_version >= 3 and content is ManifestContent.DATA
         self._partitions = _Partitions(self._layout)
@@ -139,12 +143,14 @@ class ManifestEncoder:
         self._blocks: list[bytes] = []
         self._records: list[bytes] = []
         self._files: list[EncodedFile] = []
+        self._begun: tuple[_Numbers, bytes] | None = None  # how the entry before began: most begin alike
 
     def add(self, entry: NewEntry, known: EncodedFile | None = None) -> None:
         """Add an entry; `known` spares encoding its file again, when it was made for such a manifest."""
         file, status = entry.file, entry.status
         fault = _find_fault(entry, self._spec_id, self._version, self._content)
-        invariant(fault is None, f"{fault}; file={file.file_path}")
+        if fault is not None:
+            raise InvariantBroken(f"invariant broken: {fault}; file={file.file_path}")
         self._counts[status] += 1
         self._rows[status] += file.record_count
         if entry.data_sequence_number is not None and status is not EntryStatus.DELETED:
@@ -157,7 +163,13 @@ class ManifestEncoder:
             known = EncodedFile(file.file_path, layout, *_FILES[self._version](file, partition))
         self._files.append(known)
         row_id = encode_optional_long(file.first_row_id) if self._version >= 3 else b""
-        self._records.append(b"".join((*_begin_entry(entry, self._version), known.begin, row_id, known.end)))
+        self._records.append(b"".join((self._begin(entry), known.begin, row_id, known.end)))
+
+    def _begin(self, entry: NewEntry) -> bytes:
+        numbers = (entry.status, entry.snapshot_id, entry.data_sequence_number, entry.file_sequence_number)
+        if self._begun is None or self._begun[0] != numbers:
+            self._begun = numbers, _begin_entry(numbers, self._version)
+        return self._begun[1]
 
     def find_blocks(self, manifest: ManifestFile, data: bytes) -> Blocks | None:
         """The blocks of a manifest, if they can be copied: all settled, and written as this one's are."""
@@ -214,6 +226,9 @@ class ManifestEncoder:
     def _close_records(self) -> None:
         self._blocks.append(write_blocks(self._layout.container, self._records))
         self._records = []
+
+
+_LAYOUTS: IdentityCache[_Layout] = IdentityCache()
 
 
 @lru_cache(maxsize=256)
@@ -291,7 +306,7 @@ class _Partitions:
 
 def _find_fault(entry: NewEntry, spec_id: int, format_version: int, content: ManifestContent) -> str | None:
     file = entry.file
-    if entry.data_sequence_number is None and entry.status is not EntryStatus.ADDED:
+    if entry.status is not EntryStatus.ADDED and entry.data_sequence_number is None:
         return "only an added file inherits its sequence number"
     if file.metrics is None and entry.status is EntryStatus.EXISTING:
         return "a file that is kept keeps its metrics"
@@ -307,12 +322,11 @@ def _find_fault(entry: NewEntry, spec_id: int, format_version: int, content: Man
 # --- entries: the order of `manifest_schemas` -----------------------------------------------------------
 
 
-def _begin_entry(entry: NewEntry, format_version: int) -> tuple[bytes, ...]:
-    begin = (encode_long(entry.status), encode_optional_long(entry.snapshot_id))
+def _begin_entry(numbers: _Numbers, format_version: int) -> bytes:
+    status, *others = numbers
     if format_version == 1:
-        return begin
-    numbers = (entry.data_sequence_number, entry.file_sequence_number)
-    return (*begin, *map(encode_optional_long, numbers))
+        others = others[:1]
+    return encode_long(status) + b"".join(map(encode_optional_long, others))
 
 
 def _file_v1(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
@@ -379,4 +393,4 @@ def _counts_or_null(counts: Mapping[int, int] | None) -> bytes:
 def _bounds_or_null(bounds: Mapping[int, bytes] | None) -> bytes:
     if bounds is None:
         return NULL
-    return encode_list(len(bounds), [encode_long(key) + encode_long(len(b)) + b for key, b in bounds.items()])
+    return encode_list(len(bounds), [encode_long(key) + encode_sized(b) for key, b in bounds.items()])

@@ -18,8 +18,10 @@ from headgate.format.avro_write import (
     NULL,
     SOME,
     Container,
+    encode_header,
     encode_list,
     encode_long,
+    encode_metadata,
     encode_optional_bytes,
     encode_optional_long,
     encode_sized,
@@ -42,45 +44,41 @@ def encode_manifest_list(
     invariant(format_version in VERSIONS, f"format version {format_version} is one we write")
     invariant((first_row_id is not None) == (format_version >= 3), "v3, and it alone, has a first row id")
     metadata = {
-        "snapshot-id": str(snapshot_id),
-        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "snapshot-id": b"%d" % snapshot_id,
+        "parent-snapshot-id": b"null" if parent_snapshot_id is None else b"%d" % parent_snapshot_id,
     }
     if format_version > 1:
-        metadata["sequence-number"] = str(sequence_number)
-    if format_version > 2:
-        metadata["first-row-id"] = str(first_row_id)
-    metadata["format-version"] = str(format_version)
-    container = open_container(
-        _list_schema_json(format_version),
-        {key: value.encode() for key, value in metadata.items()},
-        codec="deflate",
-    )
+        metadata["sequence-number"] = b"%d" % sequence_number
+    if first_row_id is not None:
+        metadata["first-row-id"] = b"%d" % first_row_id
+    metadata["format-version"] = b"%d" % format_version
+    container, described = _plain_container(format_version)
+    size = len(container.metadata) + len(metadata)
+    parts = [encode_header(size, described + encode_metadata(metadata), container.sync)]
     blocks = manifests.blocks if isinstance(manifests, ManifestList) else ManifestList.of(manifests).blocks
-    return b"".join((container.header, *(_encode_block(block, format_version) for block in blocks)))
+    for block in blocks:
+        known = block.notes.get(format_version)
+        parts.append(known if isinstance(known, bytes) else _encode_block(block, format_version))
+    return b"".join(parts)
 
 
 def _encode_block(block: Block, format_version: int) -> bytes:
-    """The bytes of a block, which every list that shares the block shares."""
-    found = block.notes.get(format_version)
-    if not isinstance(found, bytes):
-        encode = _manifest_file_v1 if format_version == 1 else _manifest_file_v2
-        records = [encode(manifest) for manifest in block.manifests]
-        if format_version >= 3:
-            pairs = zip(records, block.manifests, strict=True)
-            records = [record + _row_id(manifest) for record, manifest in pairs]
-        found = block.notes[format_version] = write_blocks(_plain_container(format_version), records)
-    return found
+    """The bytes of a block, noted for every list that shares the block."""
+    encode = _manifest_file_v1 if format_version == 1 else _manifest_file_v2
+    records = [encode(manifest) for manifest in block.manifests]
+    if format_version >= 3:
+        pairs = zip(records, block.manifests, strict=True)
+        records = [record + _row_id(manifest) for record, manifest in pairs]
+    encoded = block.notes[format_version] = write_blocks(_plain_container(format_version)[0], records)
+    return encoded
 
 
 @lru_cache(maxsize=len(VERSIONS))
-def _plain_container(format_version: int) -> Container:
-    """What the blocks of all lists of a version have in common: codec and sync marker."""
-    return open_container(_list_schema_json(format_version), {}, codec="deflate")
-
-
-@lru_cache(maxsize=len(VERSIONS))
-def _list_schema_json(format_version: int) -> bytes:
-    return msgspec.json.encode(list_schema(format_version=format_version))
+def _plain_container(format_version: int) -> tuple[Container, bytes]:
+    """What all lists of a version have in common: codec, sync marker, and the beginning of what a header says."""
+    schema = msgspec.json.encode(list_schema(format_version=format_version))
+    container = open_container(schema, {}, codec="deflate")
+    return container, encode_metadata(container.metadata)
 
 
 def _manifest_file_v1(manifest: ManifestFile) -> bytes:
@@ -98,20 +96,23 @@ def _manifest_file_v1(manifest: ManifestFile) -> bytes:
 
 
 def _manifest_file_v2(manifest: ManifestFile) -> bytes:
-    counts = [count for count in (*_file_counts(manifest), *_row_counts(manifest)) if count is not None]
-    if len(counts) < 6:
+    counts = (*_file_counts(manifest), *_row_counts(manifest))
+    if None in counts:
         raise BadInput(
             f"{manifest.manifest_path}: v1 left out counts that v2 requires; rewrite the table's manifests",
             location=manifest.manifest_path,
         )
+    numbers = (
+        manifest.content,
+        manifest.sequence_number,
+        manifest.min_sequence_number,
+        manifest.added_snapshot_id,
+        *(count or 0 for count in counts),
+    )
     return b"".join(
         (
             *_begin_manifest(manifest),
-            encode_long(manifest.content),
-            encode_long(manifest.sequence_number),
-            encode_long(manifest.min_sequence_number),
-            encode_long(manifest.added_snapshot_id),
-            *map(encode_long, counts),
+            *map(encode_long, numbers),
             _summaries_or_null(manifest.partitions),
             encode_optional_bytes(manifest.key_metadata),
         )

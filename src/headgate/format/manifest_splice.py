@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.core.manifest import ManifestContent, ManifestEntry, ManifestFile
-from headgate.core.manifest_merge import AddedTwice, merge_entries
+from headgate.core.manifest_merge import AddedTwice
+from headgate.core.merged_entries import merge_entries
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
 from headgate.errors import InvariantBroken

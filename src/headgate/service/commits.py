@@ -26,19 +26,15 @@ from headgate.core.commit import (
     Reply,
     Share,
     Swap,
-    SwapLost,
     Swapped,
     SwapRefused,
     SwapUnknown,
-    Target,
     Unknown,
     Verdict,
     Wait,
 )
-from headgate.core.encoded_log import LogDelta
 from headgate.core.flow import group_flow
 from headgate.core.live import FindLive
-from headgate.core.locations import canonical
 from headgate.core.manifest_merge import MergeManifests
 from headgate.core.table import MetadataLogEntry
 from headgate.core.window import ReadManifest, ReadManifestList, ReadOwn
@@ -47,10 +43,11 @@ from headgate.errors import (
     BadInput,
     CommitRefused,
     CommitUnknown,
+    Diverged,
     HeadgateError,
     NotFound,
 )
-from headgate.format.table_metadata import encode_envelope, encode_file
+from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
 from headgate.service.evidence import name_other
 from headgate.service.gate import to_committed
@@ -61,10 +58,20 @@ from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
 from headgate.service.placement import metadata_location
 from headgate.service.services import Services
+from headgate.service.swaps import swap_logs, swap_operation, to_reply
 from headgate.store import base as store
-from headgate.store.base import EntryId, Kind, Reason, Stream
+from headgate.store.base import EntryId
 
 _WAIT_MAX_S = 0.2
+_TOTAL_TIMEOUT = "commit.retry.total-timeout-ms"
+_KINDS: tuple[tuple[type[HeadgateError], str], ...] = (
+    (CommitUnknown, "unknown"),
+    (Diverged, "diverged"),
+    (CommitRefused, "conflict"),
+    (BadInput, "invalid"),
+    (NotFound, "invalid"),
+    (AlreadyExists, "invalid"),
+)
 _TURN_S = 1.0  # how long a group waits for another replica's
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
@@ -97,6 +104,13 @@ def submit_commit(
         with services.store.turn(EntryId(hint[0].id), timeout_s=_TURN_S):
             return run_group(services, works, answer, trusts_cache=trusts_cache)
 
+    hint = services.heads.peek((work.commits[0].target,))
+    if (
+        hint is not None
+        and (text := hint[0].metadata.envelope.properties.get(_TOTAL_TIMEOUT, "")).isdecimal()
+    ):
+        bound = time.monotonic() + int(text[:12]) / 1000
+        deadline = bound if deadline is None else min(deadline, bound)
     services.gates.submit(work, done, run=run, deadline=deadline)
 
 
@@ -275,7 +289,7 @@ class _Driver:
                 services.housekeeper.checkpoint_soon(candidate.target)
             return SwapUnknown()
         if refused is not None:
-            return _refusal(refused, effect.candidates)
+            return to_reply(refused, effect.candidates)
         if journalled:
             services.journal.settle([put.file.location for put in journalled])
         services.metrics.group_size.observe(len(effect.shares))
@@ -389,7 +403,9 @@ class _Driver:
     def _log(self, work: Work, verdict: Verdict) -> None:
         """One structured line and one count for every table of the commit."""
         word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
-        self._services.metrics.count_commit(word)
+        self._services.metrics.count_commit(
+            word if isinstance(verdict, Committed) else _kind_of(verdict.error)
+        )
         if not LOGGER.isEnabledFor(logging.INFO):
             return
         elapsed_ms = (time.perf_counter() - self._started) * 1000
@@ -408,81 +424,9 @@ class _Driver:
             )
 
 
-def swap_logs(candidate: Candidate) -> dict[Stream, LogDelta]:
-    """What a swap changes in the two logs."""
-    base, new = candidate.base, candidate.metadata
-    if base is None:
-        return {}
-    return {
-        Stream.SNAPSHOTS: new.snapshots.since(base.metadata.snapshots),
-        Stream.HISTORY: new.history.since(base.metadata.history),
-    }
-
-
-def swap_operation(
-    candidate: Candidate, head: Head, *, checkpointed: bool
-) -> store.CreateEntry | store.SwapEntry:
-    """The operation that publishes a candidate."""
-    base, metadata = candidate.base, candidate.metadata
-    envelope = metadata.envelope
-    if base is None:
-        return store.CreateEntry(
-            id=EntryId(head.id),
-            namespace=candidate.target[0],
-            name=candidate.target[1],
-            kind=Kind.TABLE,
-            uuid=envelope.table_uuid,
-            location=canonical(envelope.location, field="location"),
-            metadata_location=head.metadata_location,
-            checkpointed=checkpointed,
-            envelope=encode_envelope(envelope),
-            logs={Stream.SNAPSHOTS: tuple(metadata.snapshots), Stream.HISTORY: tuple(metadata.history)},
-        )
-    return store.SwapEntry(
-        id=EntryId(base.id),
-        expected_version=base.version,
-        uuid=envelope.table_uuid,
-        location=canonical(envelope.location, field="location"),
-        metadata_location=head.metadata_location,
-        checkpointed=checkpointed,
-        envelope=encode_envelope(envelope),
-        logs=swap_logs(candidate),
-    )
-
-
-def _refusal(refused: store.Refused, candidates: Sequence[Candidate]) -> Reply:
-    """What a refused write means for the conversation."""
-    match refused.reason:
-        case Reason.ENTRY_CHANGED | Reason.ENTRY_MISSING | Reason.KEY_EXISTS:
-            return SwapLost()
-        case Reason.NAME_TAKEN if refused.kind is Kind.TABLE:
-            return SwapLost()
-        case _:
-            return SwapRefused(
-                describe_refusal(refused, candidates[min(refused.index, len(candidates) - 1)].target)
-            )
-
-
-def describe_refusal(refused: store.Refused, target: Target) -> HeadgateError:
-    """A store's refusal in the words that clients know."""
-    name = ".".join((*target[0], target[1]))
-    match refused.reason:
-        case Reason.NAMESPACE_MISSING:
-            return NotFound(f"Namespace does not exist: {'.'.join(target[0])}", kind="namespace")
-        case Reason.NAME_TAKEN if refused.kind is Kind.VIEW:
-            return AlreadyExists(f"View with same name already exists: {name}", kind="view")
-        case Reason.NAME_TAKEN:
-            return AlreadyExists(f"Table already exists: {name}", kind="table")
-        case Reason.LOCATION_TAKEN:
-            return BadInput(
-                f"the location overlaps another table's: {refused.detail}; choose another", field="location"
-            )
-        case Reason.DUPLICATE_TAG:
-            return BadInput(
-                "the snapshot's manifest list is already used by another snapshot of the table",
-                field="updates.snapshot.manifest-list",
-            )
-        case Reason.ENTRY_MISSING:
-            return NotFound(f"Table does not exist: {name}", kind="table")
-        case _:
-            return CommitRefused(f"{name}: {refused.reason.value}; refresh and try again")
+def _kind_of(error: HeadgateError) -> str:
+    """The verdict of an error, as it is counted."""
+    for kind, word in _KINDS:
+        if isinstance(error, kind):
+            return word
+    return "failed"

@@ -198,9 +198,9 @@ def _end_of_linger(services: Services, head: Head) -> int:
 
 
 def _linger_ms(properties: Mapping[str, str], default_ms: int) -> int:
-    """What the table asks for; text that is no number counts as nothing, since its reader is not who wrote it."""
+    """What the table asks for; text that is no number, of a table that came with it, counts as nothing."""
     text = properties.get(STREAM_LINGER_MS, "").strip()
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+    if not (text.isascii() and text.isdigit() and len(text) <= 12):
         return default_ms
     return min(int(text), LINGER_MS_MAX)
 

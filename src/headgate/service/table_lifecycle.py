@@ -19,13 +19,13 @@ from headgate.errors import AlreadyExists, BadInput, CommitRefused, HeadgateErro
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.format.table_metadata import METADATA_BYTES_MAX, decode_metadata, encode_envelope
 from headgate.service.commit_requests import dotted
-from headgate.service.commits import describe_refusal
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.logs import log
 from headgate.service.namespaces import load_namespace
 from headgate.service.own_files import OwnFiles
 from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
+from headgate.service.swaps import describe_refusal
 from headgate.service.table_requests import RegisterTableRequest
 from headgate.service.tables import load_table, may_exist, publish_new, table_event
 from headgate.store.base import (

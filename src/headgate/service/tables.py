@@ -17,13 +17,13 @@ from headgate.errors import BadInput, NotFound
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Landed, Work, added_snapshots, landed_in
 from headgate.service.commit_requests import check_target, dotted
-from headgate.service.commits import describe_refusal, swap_operation
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import PageRequest, load_page
 from headgate.service.placement import default_location, metadata_location
 from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
+from headgate.service.swaps import describe_refusal, swap_operation
 from headgate.service.table_requests import CreateTableRequest
 from headgate.store.base import EntryId, Event, Kind, PutEvent, Reason, Refused
 

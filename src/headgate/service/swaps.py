@@ -1,0 +1,93 @@
+"""A candidate as operations of the store, and what the store's refusals mean. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.core.commit import Candidate, Head, Reply, SwapLost, SwapRefused, Target
+from headgate.core.encoded_log import LogDelta
+from headgate.core.locations import canonical
+from headgate.errors import AlreadyExists, BadInput, CommitRefused, HeadgateError, NotFound
+from headgate.format.table_metadata import encode_envelope
+from headgate.store import base as store
+from headgate.store.base import EntryId, Kind, Reason, Stream
+
+
+def swap_logs(candidate: Candidate) -> dict[Stream, LogDelta]:
+    """What a swap changes in the two logs."""
+    base, new = candidate.base, candidate.metadata
+    if base is None:
+        return {}
+    return {
+        Stream.SNAPSHOTS: new.snapshots.since(base.metadata.snapshots),
+        Stream.HISTORY: new.history.since(base.metadata.history),
+    }
+
+
+def swap_operation(
+    candidate: Candidate, head: Head, *, checkpointed: bool
+) -> store.CreateEntry | store.SwapEntry:
+    """The operation that publishes a candidate."""
+    base, metadata = candidate.base, candidate.metadata
+    envelope = metadata.envelope
+    if base is None:
+        return store.CreateEntry(
+            id=EntryId(head.id),
+            namespace=candidate.target[0],
+            name=candidate.target[1],
+            kind=Kind.TABLE,
+            uuid=envelope.table_uuid,
+            location=canonical(envelope.location, field="location"),
+            metadata_location=head.metadata_location,
+            checkpointed=checkpointed,
+            envelope=encode_envelope(envelope),
+            logs={Stream.SNAPSHOTS: tuple(metadata.snapshots), Stream.HISTORY: tuple(metadata.history)},
+        )
+    return store.SwapEntry(
+        id=EntryId(base.id),
+        expected_version=base.version,
+        uuid=envelope.table_uuid,
+        location=canonical(envelope.location, field="location"),
+        metadata_location=head.metadata_location,
+        checkpointed=checkpointed,
+        envelope=encode_envelope(envelope),
+        logs=swap_logs(candidate),
+    )
+
+
+def to_reply(refused: store.Refused, candidates: Sequence[Candidate]) -> Reply:
+    """What a refused write means for the conversation."""
+    match refused.reason:
+        case Reason.ENTRY_CHANGED | Reason.ENTRY_MISSING | Reason.KEY_EXISTS:
+            return SwapLost()
+        case Reason.NAME_TAKEN if refused.kind is Kind.TABLE:
+            return SwapLost()
+        case _:
+            return SwapRefused(
+                describe_refusal(refused, candidates[min(refused.index, len(candidates) - 1)].target)
+            )
+
+
+def describe_refusal(refused: store.Refused, target: Target) -> HeadgateError:
+    """A store's refusal in the words that clients know."""
+    name = ".".join((*target[0], target[1]))
+    match refused.reason:
+        case Reason.NAMESPACE_MISSING:
+            return NotFound(f"Namespace does not exist: {'.'.join(target[0])}", kind="namespace")
+        case Reason.NAME_TAKEN if refused.kind is Kind.VIEW:
+            return AlreadyExists(f"View with same name already exists: {name}", kind="view")
+        case Reason.NAME_TAKEN:
+            return AlreadyExists(f"Table already exists: {name}", kind="table")
+        case Reason.LOCATION_TAKEN:
+            return BadInput(
+                f"the location overlaps another table's: {refused.detail}; choose another", field="location"
+            )
+        case Reason.DUPLICATE_TAG:
+            return BadInput(
+                "the snapshot's manifest list is already used by another snapshot of the table",
+                field="updates.snapshot.manifest-list",
+            )
+        case Reason.ENTRY_MISSING:
+            return NotFound(f"Table does not exist: {name}", kind="table")
+        case _:
+            return CommitRefused(f"{name}: {refused.reason.value}; refresh and try again")
