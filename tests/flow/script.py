@@ -28,7 +28,7 @@ from headgate.core.commit import (
 )
 from headgate.core.live import FindLive
 from headgate.core.updates import TableRequirement, TableUpdate
-from headgate.core.window import ReadOwn, find_list
+from headgate.core.window import ReadChanges, ReadOwn, find_list
 from headgate.errors import HeadgateError, StorageFailed
 from tests.properties.lake import Lake, Row, Variant, new_lake
 
@@ -133,6 +133,8 @@ def _path_of(effect: Any) -> str:
     """A file that the effect is about, to know whose it is."""
     if isinstance(effect, ReadOwn):
         return find_list(effect.snapshots[0])
+    if isinstance(effect, ReadChanges):
+        return effect.manifests[0].manifest_path
     if isinstance(effect, FindLive):
         return next(iter(effect.manifests)).manifest_path
     return str(getattr(effect, "location", None) or effect.manifest.manifest_path)

@@ -14,10 +14,13 @@ from headgate.core.manifest_list import ManifestList
 from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.merged_entries import merge_entries
 from headgate.core.window import (
+    ManifestChanges,
     OwnManifests,
+    ReadChanges,
     ReadManifest,
     ReadManifestList,
     ReadOwn,
+    find_changes,
     find_list,
     find_own,
 )
@@ -48,6 +51,8 @@ class MemoryWorld:
                 return self.lists[effect.location]
             case ReadOwn():
                 return OwnManifests(tuple(find_own(self.lists[find_list(s)], s) for s in effect.snapshots))
+            case ReadChanges():
+                return ManifestChanges(tuple(find_changes(self.entries(m), m) for m in effect.manifests))
             case ReadManifest():
                 return self.entries(effect.manifest)
             case FindLive():

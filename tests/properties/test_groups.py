@@ -1,7 +1,7 @@
 """Random batches of changes: as one group they do what they do one by one, in the same order.
 
 `chain`: the same verdicts, snapshots, live files with their sequence numbers and row ids, totals. `fold`: the same
-verdicts, live files, row ids and totals, with fewer snapshots.
+verdicts, live files and totals, with fewer snapshots; of appends alone the same row ids too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.change import ChangeUpdate
+from headgate.core.change import Append, ChangeUpdate
 from headgate.core.commit import (
     Answer,
     Committed,
@@ -30,6 +31,8 @@ from headgate.core.commit import (
     Wait,
 )
 from headgate.core.flow import group_flow
+from headgate.core.manifest import ContentFile, ManifestContent
+from headgate.core.table import Snapshot
 from headgate.core.updates import SetProperties, TableUpdate
 from tests.properties.lake import VARIANTS, Lake, Row, Variant, new_lake
 from tests.properties.operations import Operation, Scope
@@ -76,7 +79,7 @@ class Step:
 _APPENDS = st.builds(lambda rows: Step(Operation("append", rows=_tagged(rows))), _ROWS)
 _OTHERS = st.builds(
     lambda way, scope, rows, picks: Step(
-        Operation(*way, scope=scope, rows=_tagged(rows) if way[0] == "upsert" else (), picks=picks)
+        Operation(way[0], way[1], scope, _tagged(rows) if way[0] == "upsert" else (), picks=picks)
     ),
     st.sampled_from(_WAYS),
     _SCOPES,
@@ -98,10 +101,13 @@ def _tagged(rows: Rows) -> tuple[Row, ...]:
     return tuple(Row(f"{n}.{row}", *row) for n, row in enumerate(rows))
 
 
-def _prepare(variant: Variant, start: Rows, batch: Sequence[Step], late: int) -> tuple[Lake, list[Member]]:
-    """A table, and requests written by people who read it at its head, or, `late`, one commit before."""
+def _prepare(
+    variant: Variant, start: Rows, batch: Sequence[Step], late: int, *, merges: bool
+) -> tuple[Lake, list[Member]]:
+    """A table, and requests written by people who read it at its head, or, before `late`, one commit earlier."""
     lake = new_lake(variant)
-    lake.apply(SetProperties(updates=MERGES))
+    if merges:
+        lake.apply(SetProperties(updates=MERGES))
     lake.commit(_written(lake, Step(Operation("append", rows=_tagged(start)))), key="start")
     updates: list[Update] = []
     for n, step in enumerate(batch):
@@ -159,18 +165,24 @@ def _words(verdicts: Sequence[Verdict]) -> list[str]:
 def _live(lake: Lake) -> Counter[tuple[Any, ...]]:
     """Live files with everything that a reader or the next writer goes by."""
     return Counter(
-        (content, e.file.file_path, e.snapshot_id, e.data_sequence_number, e.file_sequence_number)
-        + (e.file.first_row_id, e.file.record_count, e.file.partition)
+        (content, e.snapshot_id, e.data_sequence_number, e.file_sequence_number, _rows_of(e.file))
         for content, e in lake.entries(lake.head)
     )
 
 
-def _files(lake: Lake) -> Counter[tuple[Any, ...]]:
-    """Live files, whichever snapshot brought them."""
-    return Counter(
-        (content, e.file.file_path, e.file.first_row_id, e.file.record_count)
+def _rows_of(file: ContentFile) -> tuple[str, int | None, int]:
+    return file.file_path, file.first_row_id, file.record_count
+
+
+def _find_shared_row_ids(lake: Lake) -> list[int]:
+    """Row ids that more than one row has."""
+    taken = Counter(
+        id_
         for content, e in lake.entries(lake.head)
+        if content is ManifestContent.DATA and e.file.first_row_id is not None
+        for id_ in range(e.file.first_row_id, e.file.first_row_id + e.file.record_count)
     )
+    return [id_ for id_, count in taken.items() if count > 1]
 
 
 def _totals(lake: Lake) -> dict[str, str]:
@@ -180,27 +192,30 @@ def _totals(lake: Lake) -> dict[str, str]:
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(variant=st.sampled_from(VARIANTS), start=_ROWS, batch=_BATCHES, late=st.integers(0, 6))
+@given(
+    variant=st.sampled_from(VARIANTS),
+    start=_ROWS,
+    batch=_BATCHES,
+    late=st.integers(0, 6),
+    merges=st.booleans(),
+)
 def test_a_chained_group_does_what_its_members_do_one_by_one(
-    variant: Variant, start: Rows, batch: list[Step], late: int
+    variant: Variant, start: Rows, batch: list[Step], late: int, merges: bool
 ) -> None:
-    grouped, members = _prepare(variant, start, batch, late)
+    grouped, members = _prepare(variant, start, batch, late, merges=merges)
     single = grouped.fork()
     verdicts = _drive(grouped, members)
     one_by_one = [verdict for n, one in enumerate(members) for verdict in _drive(single, [one], n)]
     assert _words(verdicts) == _words(one_by_one)
     assert _live(grouped) == _live(single)
-    listed = [[replace_list(s) for s in lake.table.iter_snapshots()] for lake in (grouped, single)]
-    assert listed[0] == listed[1]  # ids, parents, sequence numbers, times, totals, row ids
+    assert _snapshots(grouped) == _snapshots(single)  # ids, parents, sequence numbers, times, totals, row ids
     assert grouped.table.envelope == single.table.envelope
     assert grouped.find_fault() is None
 
 
-def replace_list(snapshot: Any) -> Any:
-    """A snapshot without the name of its list, which is made anew each time."""
-    return type(snapshot)(
-        **{name: getattr(snapshot, name) for name in snapshot.__struct_fields__ if name != "manifest_list"}
-    )
+def _snapshots(lake: Lake) -> list[Snapshot]:
+    """All snapshots, without the names of their lists, which are made anew each time."""
+    return [msgspec.structs.replace(one, manifest_list="") for one in lake.table.iter_snapshots()]
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -209,27 +224,37 @@ def replace_list(snapshot: Any) -> Any:
     start=_ROWS,
     batch=st.lists(st.one_of(_APPENDS, _APPENDS, _APPENDS, _STEPS), min_size=2, max_size=6),
     late=st.integers(0, 6),
+    merges=st.booleans(),
 )
 def test_a_folded_group_leaves_the_same_files_with_fewer_snapshots(
-    variant: Variant, start: Rows, batch: list[Step], late: int
+    variant: Variant, start: Rows, batch: list[Step], late: int, merges: bool
 ) -> None:
-    folded, members = _prepare(variant, start, batch, late)
+    folded, members = _prepare(variant, start, batch, late, merges=merges)
     single = folded.fork()
     verdicts = _drive(folded, [replace(one, fold=True) for one in members])
     one_by_one = [verdict for n, one in enumerate(members) for verdict in _drive(single, [one], n)]
     assert _words(verdicts) == _words(one_by_one)
-    assert _files(folded) == _files(single)
+    assert _paths(folded) == _paths(single)
     assert _totals(folded) == _totals(single)
-    assert folded.table.envelope.next_row_id == single.table.envelope.next_row_id
     assert len(folded.table.snapshots) <= len(single.table.snapshots)
     assert folded.find_fault() is None
+    assert not _find_shared_row_ids(folded)
+    # A manifest that is merged or rewritten takes row ids for what it holds (spec v3, "First Row ID Assignment").
+    if not merges and all(isinstance(one.commits[0].updates[0], Append | SetProperties) for one in members):
+        live = [Counter(_rows_of(e.file) for _, e in lake.entries(lake.head)) for lake in (folded, single)]
+        assert live[0] == live[1]
+        assert folded.table.envelope.next_row_id == single.table.envelope.next_row_id
+
+
+def _paths(lake: Lake) -> Counter[str]:
+    return Counter(entry.file.file_path for _, entry in lake.entries(lake.head))
 
 
 def test_a_batch_of_appends_folds_into_one_snapshot() -> None:
     rows = [[(n, "a", 0)] for n in range(4)]
     batch = [Step(Operation("append", rows=_tagged(one))) for one in rows]
     for variant in VARIANTS:
-        lake, members = _prepare(variant, rows[0], batch, late=9)
+        lake, members = _prepare(variant, rows[0], batch, late=9, merges=False)
         before = len(lake.table.snapshots)
         _drive(lake, [replace(one, fold=True) for one in members])
         assert len(lake.table.snapshots) == before + 1

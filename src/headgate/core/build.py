@@ -74,15 +74,23 @@ class Plan:
 
 
 class Build:
-    """Writes the manifests of one snapshot, by effects."""
+    """Writes the manifests of one snapshot, by effects. `ids` are its id and sequence number.
+
+    `written` is told of every file when it is written.
+    """
 
     def __init__(
-        self, change: Change, table: TableMetadata, head: Snapshot | None, snapshot_id: int, sequence: int
+        self,
+        change: Change,
+        table: TableMetadata,
+        head: Snapshot | None,
+        ids: tuple[int, int],
+        written: list[str],
     ) -> None:
         self._change, self._table, self._head = change, table, head
-        self._snapshot_id, self._sequence = snapshot_id, sequence
+        self._snapshot_id, self._sequence = ids
         self._rest: Rest | None = None
-        self._written: list[str] = []
+        self._written, self._before = written, len(written)
 
     def run(self, manifests: ManifestList, removals: LiveChange, *, now_ms: int) -> Planning:
         change, envelope = self._change, self._table.envelope
@@ -139,7 +147,8 @@ class Build:
             first_row_id=first_row_id,
             added_rows=None if first_row_id is None else next_row_id - first_row_id,
         )
-        return Plan(snapshot, None if change.stage_only else change.branch, tuple(self._written))
+        written = tuple(self._written[self._before :])
+        return Plan(snapshot, None if change.stage_only else change.branch, written)
 
     def _merge(
         self, manifests: ManifestList, rewritten: dict[str, ManifestFile | None]
@@ -172,8 +181,9 @@ class Build:
                 merged: Merged = stop.value
                 break
             reply = yield effect
+            if isinstance(reply, ManifestFile):
+                self._written.append(reply.manifest_path)
         rewritten.update(merged.replaced)
-        self._written.extend(merged.written)
         return merged
 
     def _describe_merge(self, merged: Merged | None, *, new: int, listed: int) -> dict[str, str]:

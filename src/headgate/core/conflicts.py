@@ -30,7 +30,7 @@ from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import ReadEffect, ReadReply, Theirs, WindowFiles, is_ancestor
 from headgate.errors import BadInput, CommitRefused, ConflictFound, Diverged
 
-_ADDED_DATA = frozenset(("append", "overwrite"))
+ADDED_DATA = frozenset(("append", "overwrite"))
 _ADDED_DELETES = frozenset(("overwrite", "delete"))
 _ADDED_DVS = frozenset(("overwrite", "delete", "replace"))
 _REMOVED = frozenset(("overwrite", "replace", "delete"))
@@ -81,7 +81,7 @@ def mode_of(validation: RequiredDataFiles) -> str:
 
 def _no_added_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
     theirs = yield from at.files.read(
-        operations=_ADDED_DATA,
+        operations=ADDED_DATA,
         content=ManifestContent.DATA,
         status=EntryStatus.ADDED,
         may_hold=check.may_hold,
@@ -182,7 +182,7 @@ def _base_is_ancestor(check: Check, at: Judgement) -> Generator[ReadEffect, Read
 
 RULES: dict[type, Rule] = {
     NoAddedDataFiles: Rule(
-        "added-data-files", "a commit in the window added a data file in scope", _ADDED_DATA, _no_added_data
+        "added-data-files", "a commit in the window added a data file in scope", ADDED_DATA, _no_added_data
     ),
     NoRemovedDataFiles: Rule(
         "removed-data-files",

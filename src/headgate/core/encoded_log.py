@@ -43,7 +43,7 @@ class _Block:
 
 
 def _seal(items: tuple[LogItem, ...]) -> _Block:
-    return _Block(items, {item.key: item for item in items}, b",".join(item.body for item in items))
+    return _Block(items, {item.key: item for item in items}, b",".join([item.body for item in items]))
 
 
 def _merge(blocks: tuple[_Block, ...]) -> tuple[_Block, ...]:
@@ -61,7 +61,13 @@ class EncodedLog:
     _blocks: tuple[_Block, ...] = ()
     _tail: tuple[LogItem, ...] = ()
     next_position: int = 0
-    _length: int = field(default=0)
+    _length: int = 0
+    _tail_keys: tuple[int, ...] = field(
+        init=False, compare=False
+    )  # searched faster than the items themselves
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_tail_keys", tuple([item.key for item in self._tail]))
 
     @staticmethod
     def of(items: Iterable[LogItem], *, next_position: int | None = None) -> EncodedLog:
@@ -108,9 +114,8 @@ class EncodedLog:
 
     def find(self, key: int) -> LogItem | None:
         """The newest item of this key."""
-        for item in reversed(self._tail):
-            if item.key == key:
-                return item
+        if key in self._tail_keys:
+            return next(item for item in reversed(self._tail) if item.key == key)
         for block in reversed(self._blocks):
             if (found := block.index.get(key)) is not None:
                 return found
@@ -132,6 +137,11 @@ class EncodedLog:
         for block in self._blocks:
             yield from block.items
         yield from self._tail
+
+    def __reversed__(self) -> Iterator[LogItem]:
+        yield from reversed(self._tail)
+        for block in reversed(self._blocks):
+            yield from reversed(block.items)
 
     def keys(self) -> set[int]:
         """The keys of all items."""

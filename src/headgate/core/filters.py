@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +44,8 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType
 
 from headgate.core.iceberg import partition_schema, to_schema, to_spec
-from headgate.core.manifest import ContentFile, FieldSummary, ManifestFile, Metrics
+from headgate.core.manifest import ContentFile, FieldSummary, ManifestFile
+from headgate.core.metrics_filter import prepare, statistics_of
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
 from headgate.errors import BadInput
@@ -59,30 +59,6 @@ _MEANT_FOR: tuple[tuple[tuple[type, ...], Any], ...] = (
     ((StartsWith, NotStartsWith), StringType),
     ((IsNaN, NotNaN), FloatType | DoubleType),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _FileStatistics:
-    """What PyIceberg's evaluators look at in a file."""
-
-    record_count: int
-    value_counts: Mapping[int, int] | None
-    null_value_counts: Mapping[int, int] | None
-    nan_value_counts: Mapping[int, int] | None
-    lower_bounds: Mapping[int, bytes] | None
-    upper_bounds: Mapping[int, bytes] | None
-
-
-def _statistics(file: ContentFile) -> Any:
-    metrics = file.metrics or Metrics()
-    return _FileStatistics(
-        record_count=file.record_count,
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        nan_value_counts=metrics.nan_value_counts,
-        lower_bounds=metrics.lower_bounds,
-        upper_bounds=metrics.upper_bounds,
-    )
 
 
 def parse_filter(raw: object, schema: Schema, *, field: str) -> BooleanExpression:
@@ -182,8 +158,9 @@ class RowFilter:
         self.raw = raw
         self._schema = schema
         self._specs = specs
-        self._metrics = _InclusiveMetricsEvaluator(to_schema(schema), expression)
+        self._metrics_may_match = prepare(to_schema(schema), expression)
         self._partitions: dict[int, Callable[[Record], bool]] = {}
+        self._partition_answers: dict[tuple[int, object], bool] = {}
         self._residuals: dict[int, _Residuals] = {}
         self._manifests: dict[int, Callable[[Any], bool]] = {}
         self._summaries: dict[object, bool] = {}
@@ -222,9 +199,19 @@ class RowFilter:
 
     def may_match(self, file: ContentFile) -> bool:
         """Whether some row of the file may be in scope: the test of every conflict rule."""
-        return self._partition_may_match(file) and bool(self._metrics.eval(_statistics(file)))
+        return self._metrics_may_match(file) and self._partition_may_match(file)
 
     def _partition_may_match(self, file: ContentFile) -> bool:
+        key = (file.spec_id, file.partition)
+        found = self._partition_answers.get(key)
+        if found is None:
+            found = self._judge_partition(file)
+            if len(self._partition_answers) >= _PREPARED_MAX:
+                self._partition_answers.clear()
+            self._partition_answers[key] = found
+        return found
+
+    def _judge_partition(self, file: ContentFile) -> bool:
         if any(_is_nan(value) for _, value in file.partition):
             return True  # engines do not agree on how NaN compares
         found = self._partitions.get(file.spec_id)
@@ -265,13 +252,14 @@ class RowFilter:
 
     def some_rows_match(self, file: ContentFile) -> bool:
         """Whether a deletion by this filter may concern the file."""
-        if not self._partition_may_match(file):
+        # The whole filter first: it is prepared once, the residual for every partition.
+        if not self.may_match(file):
             return False
-        return bool(self._evaluators(file)[0].eval(_statistics(file)))
+        return bool(self._evaluators(file)[0].eval(statistics_of(file)))
 
     def all_rows_match(self, file: ContentFile) -> bool:
         """Whether every row of the file matches, provably."""
-        return bool(self._evaluators(file)[1].eval(_statistics(file)))
+        return bool(self._evaluators(file)[1].eval(statistics_of(file)))
 
 
 def record_of(file: ContentFile) -> Record:

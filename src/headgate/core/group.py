@@ -103,7 +103,8 @@ class _Table:
         if self.head is None:
             self.head = Head("", 0, metadata, "", None)
         else:
-            self.head = replace(self.head, metadata=metadata, checkpoint=None)
+            head = self.head
+            self.head = Head(head.id, head.version, metadata, head.metadata_location, None)
         self.written.extend(trail.written)
         self.updates.extend(trail.updates)
         self.changed = True
@@ -145,12 +146,12 @@ class Group:
     def judge(self, index: int, member: Member) -> Judging:
         """Judge one member: its share is kept, or its refusal."""
         rests_on_group = any(
-            self._tables[commit.target].changed or commit.target in self._folds for commit in member.commits
+            [self._tables[c.target].changed or c.target in self._folds for c in member.commits]
         )
         try:
-            if (update := self._find_foldable(member)) is not None:
-                if (yield from self._fold_in(index, member, update)):
-                    return
+            update = self._find_foldable(member)
+            if update is not None and (yield from self._fold_in(index, member, update)):
+                return
             for commit in member.commits:
                 yield from self._close_fold(commit.target)
             yield from self._build(index, member)
@@ -203,7 +204,7 @@ class Group:
     def _rebase(
         self, index: int, commit: TableCommit, key: str
     ) -> Generator[PlanEffect, PlanReply, NotRebasable | bool]:
-        """Build a plain commit that lost its head on the one that is there; False or why not, if its table wants it."""
+        """Build a plain commit that lost its head on the one that is there: True, or why not if its table wants that."""
         table = self._tables[commit.target]
         if table.head is None or not any(isinstance(update, AddSnapshot) for update in commit.updates):
             return False
@@ -272,7 +273,7 @@ class Group:
         commit = member.commits[0]
         taken = _take_in(commit, self._tables[commit.target].head, self._terms(member.key))
         change = taken.changes[0]
-        paths = {spelling for file in change.added_data for spelling in find_spellings(file.file_path)}
+        paths = {path for file in change.added_data for path in find_spellings(file.file_path)}
         fold = self._folds.get(commit.target)
         if fold is not None and not fold.takes(change, paths):
             yield from self._close_fold(commit.target)
@@ -327,7 +328,7 @@ def find_foldable(commit: TableCommit) -> ChangeUpdate | None:
 def _check_count(commits: tuple[TableCommit, ...]) -> None:
     changes = 0
     for commit in commits:
-        changes += sum(isinstance(update, ChangeUpdate) for update in commit.updates)
+        changes += len([update for update in commit.updates if isinstance(update, ChangeUpdate)])
         if changes > CHANGES_MAX:
             raise BadInput(f"a request takes at most {CHANGES_MAX} changes", field=commit.path("updates"))
 
@@ -352,16 +353,19 @@ def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
                 "a table that is being created has nothing to read", field=commit.path("commit-validations")
             )
         taken = replace(taken, reads=take_in(commit.reads, base, field=commit.field))
-    plain, waiting = _begin(taken, terms), list[TableUpdate]()
+    table, waiting = base, list[TableUpdate]()
+    plain: Applying | None = None
     for i, update in enumerate(commit.updates):
         if not isinstance(update, ChangeUpdate):
             waiting.append(update)
             continue
         field = commit.path(f"updates[{i}]")
-        for before in waiting:  # what no change follows is applied when the commit is built, and only then
-            plain.add(before)
-        waiting.clear()
-        table = plain.look()
+        if waiting:  # what no change follows is applied when the commit is built, and only then
+            plain = _begin(taken, terms) if plain is None else plain
+            for before in waiting:
+                plain.add(before)
+            waiting.clear()
+            table = plain.look()
         if table is None:
             raise BadInput("a table needs a schema before its first change", field=field)
         taken.changes[i] = take_in(update, table, field=field, policy=terms.policy)
@@ -392,8 +396,7 @@ def _judge_one(
             raise BadInput("a table needs a schema before its first change", field=change.field)
         trail.table = table
         seed = f"{terms.key}/{taken.name}/{i}"
-        planning = plan_change(change, table, seed=seed, now_ms=terms.now_ms)
-        planned = yield from _track(planning, trail.written)
+        planned = yield from plan_change(change, table, seed=seed, now_ms=terms.now_ms, written=trail.written)
         if isinstance(planned, Finding):
             raise to_error(planned, taken.name, field=change.field)
         for added in _publish(planned, table):

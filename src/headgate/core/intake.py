@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -27,9 +27,9 @@ from headgate.core.change import (
     action_of,
 )
 from headgate.core.filters import RowFilter, parse_filter
+from headgate.core.identity_cache import IdentityCache
 from headgate.core.locations import PATH_PROPERTIES, LocationPolicy, find_spellings
 from headgate.core.manifest import ContentFile, FileContent, ManifestFile, PartitionValue
-from headgate.core.partitioning import PartitionSpec
 from headgate.core.table import TableMetadata
 from headgate.core.value import LONG_MAX
 from headgate.core.wire_files import WireFiles, wire_files_of
@@ -99,7 +99,7 @@ def partition_of(file: ContentFile) -> Partition:
 
 def _partition_key(spec_id: int, partition: tuple[tuple[int, PartitionValue], ...]) -> Partition:
     """A partition that equals itself: NaN is a value like others here, so it is always the same object."""
-    return spec_id, tuple(math.nan if value != value else value for _, value in partition)
+    return spec_id, tuple([math.nan if value != value else value for _, value in partition])
 
 
 def take_in(
@@ -129,16 +129,18 @@ def take_in(
         base_snapshot_id=update.base_snapshot_id,
         added_data=files.read(update.add_data_files, f"{field}.add-data-files", data=True),
         added_deletes=files.read(update.add_delete_files, f"{field}.add-delete-files", data=False),
-        removed_data=frozenset(_removed(ref)[0] for ref in update.remove_data_files),
-        removed_deletes=frozenset(_removed(ref) for ref in update.remove_delete_files),
+        removed_data=frozenset([_removed(ref)[0] for ref in update.remove_data_files]),
+        removed_deletes=frozenset([_removed(ref) for ref in update.remove_delete_files]),
         row_filter=row_filter,
         drop_partitions=scopes.partitions(update.drop_partitions or (), f"{field}.drop-partitions"),
         data_sequence_number=update.add_data_files_sequence_number,
         delete_sequence_number=update.add_delete_files_sequence_number,
         summary=update.summary,
         checks=tuple(
-            scopes.check(validation, f"{prefix}commit-validations[{i}]")
-            for i, validation in enumerate(update.commit_validations)
+            [
+                scopes.check(validation, f"{prefix}commit-validations[{i}]")
+                for i, validation in enumerate(update.commit_validations)
+            ]
         ),
         field=field,
         rewrites_manifests=update.rewrite_manifests,
@@ -158,14 +160,14 @@ def check_files(change: Change, table: TableMetadata, *, field: str) -> None:
 
 
 def _check_size(update: ChangeUpdate, field: str) -> None:
-    lists: tuple[Sequence[object], ...] = (
-        update.add_data_files,
-        update.add_delete_files,
-        update.remove_data_files,
-        update.remove_delete_files,
-        update.drop_partitions or (),
+    size = (
+        len(update.add_data_files)
+        + len(update.add_delete_files)
+        + len(update.remove_data_files)
+        + len(update.remove_delete_files)
+        + len(update.drop_partitions or ())
     )
-    if sum(map(len, lists)) > FILES_MAX:
+    if size > FILES_MAX:
         raise BadInput(f"a change takes at most {FILES_MAX} files", field=field)
 
 
@@ -174,9 +176,8 @@ def _removed(ref: RemovedFile | str) -> Identity:
 
 
 def _check_places(change: Change, table: TableMetadata, policy: LocationPolicy, field: str) -> None:
-    properties = table.envelope.properties
-    folders = (table.envelope.location, *(properties[name] for name in PATH_PROPERTIES if name in properties))
-    inside = tuple(policy.allow(folder, field="location") + "/" for folder in folders)
+    location, properties = table.envelope.location, table.envelope.properties
+    inside = _FOLDERS.get((policy, location, properties), lambda: _find_folders(location, properties, policy))
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
         for i, file in enumerate(files):
             where = f"{field}.{name}[{i}].file-path"
@@ -184,6 +185,15 @@ def _check_places(change: Change, table: TableMetadata, policy: LocationPolicy, 
                 raise LocationRefused(
                     f"the file is not inside the table's folders: {file.file_path}", field=where
                 )
+
+
+_FOLDERS: IdentityCache[tuple[str, ...]] = IdentityCache()
+
+
+def _find_folders(location: str, properties: Mapping[str, str], policy: LocationPolicy) -> tuple[str, ...]:
+    """How the paths of a table's files begin."""
+    folders = (location, *(properties[name] for name in PATH_PROPERTIES if name in properties))
+    return tuple(policy.allow(folder, field="location") + "/" for folder in folders)
 
 
 def _check_shape(change: Change, update: ChangeUpdate, prefix: str) -> None:
@@ -226,11 +236,16 @@ def _check_numbers(change: Change, table: TableMetadata, field: str) -> None:
     """Rows may be said to be older than this commit, if they are: a rewrite keeps the age of what it rewrites."""
     next_row_id = table.envelope.next_row_id or 0
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
-        rows, size_bytes = sum(f.record_count for f in files), sum(f.file_size_in_bytes for f in files)
+        rows, size_bytes = 0, 0
+        for file in files:
+            rows += file.record_count
+            size_bytes += file.file_size_in_bytes
         if rows + next_row_id > LONG_MAX or size_bytes > LONG_MAX:
             raise BadInput(
                 f"{name}: the files have more rows or bytes than can be counted", field=f"{field}.{name}"
             )
+    if change.data_sequence_number is None and change.delete_sequence_number is None:
+        return
     # Rows that look younger than the base would hide from deletes that landed since.
     base = None if change.base_snapshot_id is None else table.find_snapshot(change.base_snapshot_id)
     last = table.envelope.last_sequence_number if base is None else base.sequence_number
@@ -289,6 +304,10 @@ def _check_versions(change: Change, version: int, field: str) -> None:
 
 
 def _check_unique(change: Change, field: str) -> None:
+    if len(change.added_data) + len(change.added_deletes) <= 1 and not (
+        change.removed_data or change.removed_deletes
+    ):
+        return  # there is nothing that it could be twice with
     seen: set[Identity] = set()
     vectors: set[str | None] = set()
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
@@ -318,12 +337,12 @@ class _Scopes:
     """Makes ready what changes and validations are about: filters and partitions of one table."""
 
     def __init__(self, table: TableMetadata, files: WireFiles) -> None:
-        self._files = files
-        self._schema = table.schema()
-        self._specs: dict[int, PartitionSpec] = {s.spec_id: s for s in table.envelope.partition_specs}
+        self._table, self._files = table, files
 
     def row_filter(self, raw: object, field: str) -> RowFilter:
-        return RowFilter(parse_filter(raw, self._schema, field=field), self._schema, self._specs, raw=raw)
+        schema = self._table.schema()
+        specs = {spec.spec_id: spec for spec in self._table.envelope.partition_specs}
+        return RowFilter(parse_filter(raw, schema, field=field), schema, specs, raw=raw)
 
     def check(self, validation: Validation, field: str) -> Check:
         scope = None
@@ -343,8 +362,12 @@ class _Scopes:
 
     def partitions(self, keys: tuple[PartitionKey, ...], field: str) -> frozenset[Partition]:
         return frozenset(
-            _partition_key(key.spec_id, self._files.partition(key.spec_id, key.partition, f"{field}[{i}]"))
-            for i, key in enumerate(keys)
+            [
+                _partition_key(
+                    key.spec_id, self._files.partition(key.spec_id, key.partition, f"{field}[{i}]")
+                )
+                for i, key in enumerate(keys)
+            ]
         )
 
 

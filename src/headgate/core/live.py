@@ -87,9 +87,12 @@ def find_live(
 
 
 def find_removals(
-    change: Change, table: TableMetadata, manifests: ManifestList
+    change: Change, table: TableMetadata, manifests: ManifestList, *, cleared_after: int | None = None
 ) -> Generator[LiveEffect, LiveReply, LiveChange | Finding]:
-    """What the change removes from these manifests, or why it may not."""
+    """What the change removes from these manifests, or why it may not.
+
+    Data of a sequence number above `cleared_after` is known not to match the row filter.
+    """
     data, deletes = Removal(), Removal()
     scans = change.row_filter is not None or bool(change.drop_partitions)
     if not scans and not change.removed_data and not change.removed_deletes:
@@ -98,6 +101,8 @@ def find_removals(
         data.add(manifest, entry)
     if scans:
         for manifest in manifests.only(_DATA):
+            if cleared_after is not None and manifest.min_sequence_number > cleared_after:
+                continue
             finding = yield from _scan(change, table, manifest, data)
             if finding is not None:
                 return finding

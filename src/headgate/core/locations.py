@@ -44,6 +44,8 @@ PATH_PROPERTIES = frozenset(
 # s3a and s3n are Hadoop's names for the same objects.
 _SCHEMES = {"file": "file", "s3": "s3", "s3a": "s3", "s3n": "s3"}
 _SPELLINGS = (("file:///", "file://localhost/", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
+# In canonical form whatever one asks: no escape, no dot segment, no segment that is empty or too long.
+_PLAIN_FILE = re.compile(r"file://(?:/[A-Za-z0-9_=-][A-Za-z0-9_=.-]{0,200})+")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?![.-])){1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
@@ -81,6 +83,8 @@ def _known(location: str) -> str:
 
 def canonical_file(location: str, *, field: str) -> str:
     """The one form of a file that an engine named: as `canonical`, but it may hold escaped values."""
+    if _PLAIN_FILE.fullmatch(location) is not None and len(location) <= S3_KEY_BYTES_MAX:
+        return location
     return _canonical(location, field, _find_file_escape_fault)
 
 
@@ -128,10 +132,12 @@ def check_properties(properties: Mapping[str, str], policy: LocationPolicy) -> N
 def find_spellings(location: str) -> tuple[str, ...]:
     """All ways in which engines write the same location, this one first: Hadoop says `file:/a` for `file:///a`."""
     for spellings in _SPELLINGS:
+        if not location.startswith(spellings):
+            continue
         for prefix in spellings:
             rest = location.removeprefix(prefix)
             if rest != location and not rest.startswith("/"):
-                return (location, *(other + rest for other in spellings if other != prefix))
+                return (location, *[other + rest for other in spellings if other != prefix])
     return (location,)
 
 

@@ -49,7 +49,9 @@ class ManifestList:
     dead: tuple[str, ...] = ()  # paths of manifests without live files: the next commit leaves them out
     unnumbered: int = 0  # data manifests without a first row id
     deletes: tuple[ManifestFile, ...] = ()  # the delete manifests, in order
-    rest: Rest | None = field(default=None, compare=False)  # how long there is nothing to merge, if that is known
+    rest: Rest | None = field(
+        default=None, compare=False
+    )  # how long there is nothing to merge, if that is known
 
     @staticmethod
     def of(manifests: Iterable[ManifestFile]) -> ManifestList:

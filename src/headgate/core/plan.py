@@ -15,12 +15,13 @@ from headgate.core.change import (
     Action,
     AddedFilesMatchRowFilter,
     MustNotRemoveAnyFile,
+    NoAddedDataFiles,
     NoNewDeletesForDataFiles,
     RemovedFilesNotReferenced,
     RequiredDataFiles,
     RequiredDeleteFiles,
 )
-from headgate.core.conflicts import Finding, Judgement, find_conflict, mode_of
+from headgate.core.conflicts import ADDED_DATA, Finding, Judgement, find_conflict, mode_of
 from headgate.core.intake import LIVE_AT_HEAD, Change
 from headgate.core.live import (
     LiveChange,
@@ -48,14 +49,21 @@ _REMOVE = frozenset(("overwrite", "replace", "delete"))  # operations that remov
 _MISSED = frozenset(("missing-required-removes", "vector-without-data-file"))
 
 
-def plan_change(change: Change, table: TableMetadata, *, seed: str, now_ms: int) -> Planning:
-    """Judge a change; a finding refuses it, a plan holds its snapshot."""
+def plan_change(
+    change: Change, table: TableMetadata, *, seed: str, now_ms: int, written: list[str] | None = None
+) -> Planning:
+    """Judge a change; a finding refuses it, a plan holds its snapshot.
+
+    `written` is told of every file when it is written: a later step may fail, and it must go then.
+    """
     head = find_head(change, table)
     manifests = ManifestList() if head is None else (yield from read_manifests(head))
-    finding = yield from _judge_window(change, table, head, manifests)
+    window = WindowFiles(find_window(table, head, change.base_snapshot_id)) if change.checks else None
+    finding = yield from _judge_window(change, table, head, manifests, window)
     if finding is not None:
         return finding
-    removals = yield from find_removals(change, table, manifests)
+    cleared_after = yield from _find_cleared(change, window)
+    removals = yield from find_removals(change, table, manifests, cleared_after=cleared_after)
     if isinstance(removals, Finding):
         return removals
     finding = yield from _judge_live(change, manifests, removals)
@@ -63,7 +71,7 @@ def plan_change(change: Change, table: TableMetadata, *, seed: str, now_ms: int)
         return (yield from _name_theirs(finding, change, table, head))
     snapshot_id = choose_snapshot_id(seed, table)
     sequence = 0 if table.envelope.format_version == 1 else table.envelope.last_sequence_number + 1
-    build = Build(change, table, head, snapshot_id, sequence)
+    build = Build(change, table, head, (snapshot_id, sequence), [] if written is None else written)
     return (yield from build.run(manifests, removals, now_ms=now_ms))
 
 
@@ -71,7 +79,8 @@ def judge_only(change: Change, table: TableMetadata) -> Generator[PlanEffect, Pl
     """A read set: validations without a change."""
     head = find_head(change, table)
     manifests = ManifestList() if head is None else (yield from read_manifests(head))
-    finding = yield from _judge_window(change, table, head, manifests)
+    window = WindowFiles(find_window(table, head, change.base_snapshot_id)) if change.checks else None
+    finding = yield from _judge_window(change, table, head, manifests, window)
     if finding is None:
         finding = yield from _judge_required(change, manifests, frozenset(), frozenset())
         if finding is not None:
@@ -108,16 +117,46 @@ def choose_snapshot_id(seed: str, table: TableMetadata) -> int:
 
 
 def _judge_window(
-    change: Change, table: TableMetadata, head: Snapshot | None, manifests: ManifestList
+    change: Change,
+    table: TableMetadata,
+    head: Snapshot | None,
+    manifests: ManifestList,
+    files: WindowFiles | None,
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     if (finding := _find_outside_filter(change)) is not None:
         return finding
-    if not change.checks:
+    if files is None:
         return None  # an append without a word to say does not walk the table's history
-    window = find_window(table, head, change.base_snapshot_id)
-    files = WindowFiles(window)
     known = yield from _known_data(change, manifests, files)
     return (yield from find_conflict(Judgement(change, table, head, files, known)))
+
+
+def _find_cleared(
+    change: Change, files: WindowFiles | None
+) -> Generator[PlanEffect, PlanReply, int | None]:
+    """The sequence number above which no live data file may match the row filter; None when that is not known.
+
+    A live file with a number above the base's was added by a commit in the window. Those that appends and overwrites
+    added were judged by a validation with the same filter, or we would not be here; the others are looked at now.
+    """
+    row_filter = change.row_filter
+    if row_filter is None or change.drop_partitions or files is None or not files.window.complete:
+        return None
+    judged = any(
+        isinstance(check.validation, NoAddedDataFiles)
+        and check.filter is not None
+        and check.filter.raw == row_filter.raw
+        for check in change.checks
+    )
+    if not judged:
+        return None
+    others = yield from files.read(
+        operations=files.find_operations() - ADDED_DATA,
+        content=ManifestContent.DATA,
+        status=EntryStatus.ADDED,
+        may_hold=row_filter.may_hold,
+    )
+    return None if any(row_filter.may_match(their.file) for their in others) else files.window.base_sequence_number
 
 
 def _find_outside_filter(change: Change) -> Finding | None:

@@ -7,7 +7,7 @@ import re
 import struct
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pyiceberg.conversions import from_bytes, from_json
@@ -147,16 +147,24 @@ def fits_transform(transform: str, value: PartitionValue) -> bool:
     return not isinstance(value, str | bytes) or len(value) <= width
 
 
-def check_bound(type_: PrimitiveType, data: bytes, *, field: str) -> None:
-    """Refuse bytes that are no single value of the type."""
-    try:
-        if isinstance(type_, FixedType) and len(data) != len(type_):
-            raise ValueError("another length")
-        from_bytes(type_, data)
-    except (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error) as error:
-        raise BadInput(f"the bound does not decode as {type_}", field=field) from error
+class BoundReader:
+    """Reads the bounds of columns of one type."""
 
+    def __init__(self, type_: PrimitiveType) -> None:
+        self._type = type_
+        self._read = from_bytes.dispatch(type(type_))
+        self._size_bytes = len(type_) if isinstance(type_, FixedType) else None
+        self._is_ordered = isinstance(type_, _ORDERED)
 
-def are_reversed(type_: PrimitiveType, lower: bytes, upper: bytes) -> bool:
-    """Whether a lower bound is above its upper one; numbers and times only, whose order nobody disputes."""
-    return isinstance(type_, _ORDERED) and bool(from_bytes(type_, lower) > from_bytes(type_, upper))
+    def decode(self, data: bytes, *, field: str) -> Any:
+        """The value of a bound; BadInput for bytes that are no single value of the type."""
+        try:
+            if self._size_bytes is not None and len(data) != self._size_bytes:
+                raise ValueError("another length")
+            return self._read(self._type, data)
+        except (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error) as error:
+            raise BadInput(f"the bound does not decode as {self._type}", field=field) from error
+
+    def are_reversed(self, lower: Any, upper: Any) -> bool:
+        """Whether a lower bound is above its upper one; numbers and times only, whose order nobody disputes."""
+        return self._is_ordered and bool(lower > upper)

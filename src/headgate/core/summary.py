@@ -24,39 +24,34 @@ def count_changes(added: Iterable[ContentFile], removed: Iterable[ContentFile]) 
     """Counters of a change; those that are zero are left out."""
     counts: Counter[str] = Counter()
     partitions = set()
-    for file in added:
-        partitions.add(partition_of(file))
-        counts.update(_counters(file, added=True))
-    for file in removed:
-        partitions.add(partition_of(file))
-        counts.update(_counters(file, added=False))
+    for files, is_added in ((added, True), (removed, False)):
+        for file in files:
+            partitions.add(partition_of(file))
+            for name, count in _counters(file, added=is_added):
+                counts[name] = counts.get(name, 0) + count
     counts["changed-partition-count"] = len(partitions)
     return counts
 
 
-def _counters(file: ContentFile, *, added: bool) -> dict[str, int]:
+def _counters(file: ContentFile, *, added: bool) -> tuple[tuple[str, int], ...]:
     verb = "added" if added else "removed"
+    if file.content is FileContent.DATA:
+        of_data = "added" if added else "deleted"
+        return (
+            (f"{verb}-files-size", file.file_size_in_bytes),
+            (f"{of_data}-data-files", 1),
+            (f"{of_data}-records", file.record_count),
+        )
     # Many deletion vectors share one file; each counts its own bytes of it, as Java counts them.
     own = file.content_size_in_bytes if file.is_dv else None
-    counts = {f"{verb}-files-size": file.file_size_in_bytes if own is None else own}
-    match file.content:
-        case FileContent.DATA:
-            verb = "added" if added else "deleted"
-            counts |= {f"{verb}-data-files": 1, f"{verb}-records": file.record_count}
-        case FileContent.POSITION_DELETES:
-            kind = "dvs" if file.is_dv else "position-delete-files"
-            counts |= {
-                f"{verb}-delete-files": 1,
-                f"{verb}-{kind}": 1,
-                f"{verb}-position-deletes": file.record_count,
-            }
-        case FileContent.EQUALITY_DELETES:
-            counts |= {
-                f"{verb}-delete-files": 1,
-                f"{verb}-equality-delete-files": 1,
-                f"{verb}-equality-deletes": file.record_count,
-            }
-    return counts
+    is_equality = file.content is FileContent.EQUALITY_DELETES
+    kind = "equality" if is_equality else "position"
+    return (
+        (f"{verb}-files-size", file.file_size_in_bytes if own is None else own),
+        (f"{verb}-delete-files", 1),
+        (f"{verb}-dvs" if file.is_dv else f"{verb}-{kind}-delete-files", 1),
+        (f"{verb}-{kind}-deletes", file.record_count),
+    )
 
 
 def summarise(
@@ -64,11 +59,13 @@ def summarise(
 ) -> dict[str, str]:
     """A snapshot's summary. A total that the parent does not know stays unknown; a first snapshot starts at zero."""
     found = {"operation": operation, **extra}
-    found.update((name, str(count)) for name, count in sorted(counts.items()) if count)
+    for name, count in sorted(counts.items()):
+        if count:
+            found[name] = str(count)
     for total, plus, minus in _TOTALS:
         before = "0" if previous is None else previous.get(total, "")
         if before.isascii() and before.isdigit():
-            after = max(0, int(before) + counts[plus] - counts[minus])
+            after = max(0, int(before) + counts.get(plus, 0) - counts.get(minus, 0))
             if after <= LONG_MAX:  # readers count in 64 bits
                 found[total] = str(after)
     return found

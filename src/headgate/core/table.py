@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
@@ -16,11 +18,13 @@ from headgate.core.encoded_log import EncodedLog
 from headgate.core.partitioning import PartitionSpec, SortOrder
 from headgate.core.schema import Schema
 from headgate.core.value import Count, Int, Long, Value
-from headgate.errors import BadInput
+from headgate.errors import BadInput, InvariantBroken
 
 MAIN = "main"
 FORMAT_VERSIONS = (1, 2, 3)
 FORMAT_VERSION_DEFAULT = 2
+_LOOK_BACK = 16  # items between a snapshot and its parent, before the parent is looked up
+_STEPS_MAX = 16_384  # decoded steps that are remembered, of all tables: a window is walked by one change after another
 
 
 class Snapshot(Value):
@@ -140,6 +144,25 @@ class TableMetadata:
         item = self.snapshots.find(snapshot_id)
         return None if item is None else _SNAPSHOT.decode(item.body)
 
+    def walk_back(self, snapshot_id: int | None, *, until: int | None) -> Iterator[Snapshot]:
+        """This snapshot, its parent and so on, as far as they are known and before `until`.
+
+        Their summaries hold the operation alone: whoever walks a window of thousands needs no more.
+        """
+        steps = 0
+        newest_first = reversed(self.snapshots)
+        while snapshot_id is not None and snapshot_id != until:
+            # A parent mostly stands just before its child, so the log is read backwards beside the walk.
+            beside = (item for item in islice(newest_first, _LOOK_BACK) if item.key == snapshot_id)
+            item = next(beside, None) or self.snapshots.find(snapshot_id)
+            if item is None:
+                return
+            snapshot = _decode_step(item.body)
+            yield snapshot
+            snapshot_id = snapshot.parent_snapshot_id
+            if (steps := steps + 1) > len(self.snapshots):
+                raise InvariantBroken("invariant broken: the history of a table has a cycle")
+
     def iter_snapshots(self) -> Iterator[Snapshot]:
         """Decode all snapshots, oldest first. O(table): for audits and registrations, not for commits."""
         return (_SNAPSHOT.decode(item.body) for item in self.snapshots)
@@ -151,7 +174,10 @@ class TableMetadata:
     def schema(self) -> Schema:
         """The current schema."""
         current = self.envelope.current_schema_id
-        return next(schema for schema in self.envelope.schemas if schema.schema_id == current)
+        for schema in self.envelope.schemas:
+            if schema.schema_id == current:
+                return schema
+        raise InvariantBroken("invariant broken: a table has no current schema")
 
     def find_spec(self, spec_id: int) -> PartitionSpec:
         """The partition spec of this id, which files have. A spec may be removed while files still use it."""
@@ -165,10 +191,40 @@ class TableMetadata:
         return self.snapshots.size_bytes() + self.history.size_bytes() + 4096
 
 
+class _Operation(msgspec.Struct):
+    operation: str | None = None
+
+
+class _Step(msgspec.Struct, rename="kebab"):
+    """What a walk through the history looks at in a snapshot; the rest is skipped, not decoded."""
+
+    snapshot_id: int
+    timestamp_ms: int
+    summary: _Operation | None = None
+    parent_snapshot_id: int | None = None
+    sequence_number: int = 0
+    manifest_list: str | None = None
+
+
 _ENCODER = msgspec.json.Encoder()
+_STEP = msgspec.json.Decoder(_Step)
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 _HISTORY = msgspec.json.Decoder(HistoryEntry)
 _ENTRIES = msgspec.json.Decoder(list[HistoryEntry])
+
+
+@lru_cache(maxsize=_STEPS_MAX)
+def _decode_step(body: bytes) -> Snapshot:
+    step = _STEP.decode(body)
+    operation = None if step.summary is None else step.summary.operation
+    return Snapshot(
+        snapshot_id=step.snapshot_id,
+        timestamp_ms=step.timestamp_ms,
+        summary={} if operation is None else {"operation": operation},
+        parent_snapshot_id=step.parent_snapshot_id,
+        sequence_number=step.sequence_number,
+        manifest_list=step.manifest_list,
+    )
 
 
 def append_snapshot(log: EncodedLog, snapshot: Snapshot) -> EncodedLog:

@@ -1,14 +1,15 @@
 """The window: the commits after the base up to the head, and what each of them added and removed.
 
 Read by effects, only as far as a validation asks: which manifests each commit brought (`ReadOwn`, for the whole
-window at once), then the entries of those that may hold what the validation is about. Whoever drives may cache:
-manifests never change.
+window at once), then what it did to files in those that may hold what the validation is about (`ReadChanges`, again
+at once). Whoever drives may cache: manifests never change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Set
 from dataclasses import dataclass
+from operator import attrgetter
 
 from headgate.core.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
 from headgate.core.manifest_list import ManifestList
@@ -44,8 +45,22 @@ class OwnManifests:
     of: tuple[tuple[ManifestFile, ...], ...]
 
 
-ReadEffect = ReadManifestList | ReadManifest | ReadOwn
-ReadReply = ManifestList | OwnManifests | tuple[ManifestEntry, ...]
+@dataclass(frozen=True, slots=True)
+class ReadChanges:
+    """What each of these manifests says that its own snapshot did. Answered by `ManifestChanges`, in order."""
+
+    manifests: tuple[ManifestFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestChanges:
+    """Entries with statistics, of files that the snapshot of the manifest added or removed; others do no harm."""
+
+    of: tuple[tuple[ManifestEntry, ...], ...]
+
+
+ReadEffect = ReadManifestList | ReadManifest | ReadOwn | ReadChanges
+ReadReply = ManifestList | OwnManifests | ManifestChanges | tuple[ManifestEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +92,9 @@ def find_window(table: TableMetadata, head: Snapshot | None, base_id: int | None
     """Walk back from the head to the base."""
     base = None if base_id is None else table.find_snapshot(base_id)
     sequence = 0 if base is None else base.sequence_number
-    found: list[Snapshot] = []
-    current = head
-    while current is not None and current.snapshot_id != base_id:
-        found.append(current)
-        if len(found) > len(table.snapshots):
-            raise InvariantBroken("invariant broken: the history of a table has a cycle")
-        parent = current.parent_snapshot_id
-        current = None if parent is None else table.find_snapshot(parent)
+    found = [] if head is None or head.snapshot_id == base_id else [head]
+    if head is not None and found:
+        found.extend(table.walk_back(head.parent_snapshot_id, until=base_id))
     complete = not found or found[-1].parent_snapshot_id == base_id
     return Window(base_id, head, tuple(found), complete, sequence)
 
@@ -127,18 +137,28 @@ def read_entries(manifest: ManifestFile) -> Generator[ReadEffect, ReadReply, tup
     return reply
 
 
+def find_changes(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+    """The entries of files that the snapshot which added the manifest added or removed."""
+    theirs, existing = manifest.added_snapshot_id, EntryStatus.EXISTING
+    return tuple([e for e in entries if e.snapshot_id == theirs and e.status is not existing])
+
+
 class WindowFiles:
     """What the commits of a window added and removed, read once and only when asked for."""
 
     def __init__(self, window: Window) -> None:
         self.window = window
         self._own: dict[int, tuple[ManifestFile, ...]] = {}
-        self._entries: dict[str, tuple[ManifestEntry, ...]] = {}
+        self._changes: dict[str, tuple[ManifestEntry, ...]] = {}
+
+    def find_operations(self) -> frozenset[str | None]:
+        """The operations of the window's commits; None of one that does not say."""
+        return frozenset(snapshot.summary.get("operation") for snapshot in self.window.snapshots)
 
     def read(
         self,
         *,
-        operations: frozenset[str],
+        operations: Set[str | None],
         content: ManifestContent,
         status: EntryStatus,
         may_hold: Callable[[ManifestFile], bool] | None = None,
@@ -147,25 +167,30 @@ class WindowFiles:
 
         A manifest that cannot hold any (`may_hold`) is not opened, so files may be missing that it rules out.
         """
-        found: list[Theirs] = []
         snapshots = [s for s in reversed(self.window.snapshots) if s.summary.get("operation") in operations]
         yield from self._read_own(snapshots)
-        for snapshot in snapshots:
-            for manifest in self._own[snapshot.snapshot_id]:
-                if manifest.content is not content or not _has(manifest, status):
-                    continue
-                if may_hold is not None and not may_hold(manifest):
-                    continue
-                entries = yield from self._read_entries(manifest)
-                found.extend(
-                    Theirs(snapshot, entry.file, entry.data_sequence_number)
-                    for entry in entries
-                    if entry.status is status and entry.snapshot_id == snapshot.snapshot_id
-                )
-        return tuple(found)
+        own, has = self._own, _HAS[status]
+        wanted = [
+            (snapshot, manifest)
+            for snapshot in snapshots
+            for manifest in own[snapshot.snapshot_id]
+            if manifest.content is content
+            and has(manifest) != 0  # None: not known, in v1
+            and (may_hold is None or may_hold(manifest))
+        ]
+        yield from self._read_changes([manifest for _, manifest in wanted])
+        changes = self._changes
+        return tuple(
+            [
+                Theirs(snapshot, entry.file, entry.data_sequence_number)
+                for snapshot, manifest in wanted
+                for entry in changes[manifest.manifest_path]
+                if entry.status is status and entry.snapshot_id == snapshot.snapshot_id
+            ]
+        )
 
     def _read_own(self, snapshots: list[Snapshot]) -> Generator[ReadEffect, ReadReply, None]:
-        missing = tuple(s for s in snapshots if s.snapshot_id not in self._own)
+        missing = tuple([s for s in snapshots if s.snapshot_id not in self._own])
         if not missing:
             return
         for snapshot in missing:
@@ -176,20 +201,19 @@ class WindowFiles:
         for snapshot, own in zip(missing, reply.of, strict=True):
             self._own[snapshot.snapshot_id] = own
 
-    def _read_entries(
-        self, manifest: ManifestFile
-    ) -> Generator[ReadEffect, ReadReply, tuple[ManifestEntry, ...]]:
-        path = manifest.manifest_path
-        if path not in self._entries:
-            self._entries[path] = yield from read_entries(manifest)
-        return self._entries[path]
+    def _read_changes(self, manifests: list[ManifestFile]) -> Generator[ReadEffect, ReadReply, None]:
+        missing = tuple([m for m in manifests if m.manifest_path not in self._changes])
+        if not missing:
+            return
+        reply = yield ReadChanges(missing)
+        if not isinstance(reply, ManifestChanges):
+            raise InvariantBroken("invariant broken: the changes of a window were not answered")
+        for manifest, changes in zip(missing, reply.of, strict=True):
+            self._changes[manifest.manifest_path] = changes
 
 
-def _has(manifest: ManifestFile, status: EntryStatus) -> bool:
-    """Whether a manifest may have entries of this status; counts may be unknown in v1."""
-    counts = {
-        EntryStatus.ADDED: manifest.added_files_count,
-        EntryStatus.EXISTING: manifest.existing_files_count,
-        EntryStatus.DELETED: manifest.deleted_files_count,
-    }
-    return counts[status] != 0
+_HAS: dict[EntryStatus, Callable[[ManifestFile], int | None]] = {
+    EntryStatus.ADDED: attrgetter("added_files_count"),
+    EntryStatus.EXISTING: attrgetter("existing_files_count"),
+    EntryStatus.DELETED: attrgetter("deleted_files_count"),
+}

@@ -5,6 +5,8 @@ What does not fit is a BadInput that names the field, to the value in a list.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.types import PrimitiveType, StringType
 
@@ -14,7 +16,7 @@ from headgate.core.identity_cache import IdentityCache
 from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent, Metrics, PartitionValue
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import parse_primitive, walk_fields
-from headgate.core.single_values import are_reversed, check_bound, decode_value, fits_transform
+from headgate.core.single_values import BoundReader, decode_value, fits_transform
 from headgate.core.table import TableMetadata
 from headgate.errors import BadInput
 
@@ -33,7 +35,12 @@ _SHARED: IdentityCache[WireFiles] = IdentityCache()
 def wire_files_of(table: TableMetadata) -> WireFiles:
     """What makes values of wire values for this table: the same for all its versions of one shape."""
     envelope = table.envelope
-    shape = (envelope.schemas, table.schema(), envelope.partition_specs, envelope.sort_orders)
+    shape = (
+        envelope.schemas,
+        envelope.current_schema_id,
+        envelope.partition_specs,
+        envelope.sort_orders,
+    )
     return _SHARED.get(shape, lambda: WireFiles(table))
 
 
@@ -54,10 +61,12 @@ class WireFiles:
                 self._ids.add(id_)
                 if isinstance(type_, str) and (primitive := parse_primitive(type_)) is not None:
                     self._types[id_] = primitive
+        self._readers = {id_: BoundReader(type_) for id_, type_ in self._types.items()}
+        self._readers[DELETE_PATH_ID] = BoundReader(StringType())
 
     def read(self, wires: tuple[WireFile, ...], field: str, *, data: bool) -> tuple[ContentFile, ...]:
         """Files of one list, which is of data or of deletes."""
-        return tuple(self._file(wire, f"{field}[{i}]", data=data) for i, wire in enumerate(wires))
+        return tuple([self._file(wire, f"{field}[{i}]", data=data) for i, wire in enumerate(wires)])
 
     def _file(self, wire: WireFile, field: str, *, data: bool) -> ContentFile:
         content = _CONTENTS.get(wire.content)
@@ -150,27 +159,23 @@ class WireFiles:
         nulls = self._counts(wire.null_value_counts, field, "null-value-counts")
         nans = self._counts(wire.nan_value_counts, field, "nan-value-counts")
         for name, what, counts in (("null-value-counts", "nulls", nulls), ("nan-value-counts", "NaNs", nans)):
-            for id_, count in (counts or {}).items():
-                if values is not None and count > values.get(id_, count):
+            if values is None or counts is None:
+                continue
+            for id_, count in counts.items():
+                if count > values.get(id_, count):
                     raise BadInput(
                         f"{name}: column {id_} has more {what} ({count}) than values ({values[id_]})",
                         field=f"{field}.{name}",
                     )
-        lower = self._bounds(wire.lower_bounds, f"{field}.lower-bounds")
-        upper = self._bounds(wire.upper_bounds, f"{field}.upper-bounds")
-        for id_ in (lower or {}).keys() & (upper or {}).keys() & self._types.keys():
-            if lower and upper and are_reversed(self._types[id_], lower[id_], upper[id_]):
+        lower, lowest = self._bounds(wire.lower_bounds, f"{field}.lower-bounds")
+        upper, highest = self._bounds(wire.upper_bounds, f"{field}.upper-bounds")
+        for id_, least in lowest.items():
+            if id_ in highest and self._readers[id_].are_reversed(least, highest[id_]):
                 raise BadInput(
                     f"the lower bound of column {id_} is above the upper", field=f"{field}.lower-bounds"
                 )
-        return Metrics(
-            column_sizes=self._counts(wire.column_sizes, field, "column-sizes"),
-            value_counts=values,
-            null_value_counts=nulls,
-            nan_value_counts=nans,
-            lower_bounds=lower,
-            upper_bounds=upper,
-        )
+        sizes = self._counts(wire.column_sizes, field, "column-sizes")
+        return Metrics(sizes, values, nulls, nans, lower, upper)
 
     def _counts(self, wire: CountMap | None, field: str, name: str) -> dict[int, int] | None:
         if wire is None:
@@ -182,21 +187,22 @@ class WireFiles:
                 raise BadInput(f"{name}: no column has id {id_}", field=f"{field}.{name}")
         return dict(zip(wire.keys, wire.values, strict=True))
 
-    def _bounds(self, wire: BoundMap | None, field: str) -> dict[int, bytes] | None:
+    def _bounds(self, wire: BoundMap | None, field: str) -> tuple[dict[int, bytes] | None, dict[int, Any]]:
+        """Bounds as manifests hold them, and the values of those whose type is known."""
+        values: dict[int, Any] = {}
         if wire is None:
-            return None
+            return None, values
         if len(wire.keys) != len(wire.values) or len(set(wire.keys)) != len(wire.keys):
             raise BadInput("keys and values do not pair up", field=field)
-        found = {}
+        found: dict[int, bytes] = {}
         for id_, text in zip(wire.keys, wire.values, strict=True):
-            data = _hex(text, field)
-            type_ = StringType() if id_ == DELETE_PATH_ID else self._types.get(id_)
-            if type_ is not None:
-                check_bound(type_, data, field=field)
+            data = found[id_] = _hex(text, field)
+            reader = self._readers.get(id_)
+            if reader is not None:
+                values[id_] = reader.decode(data, field=field)
             elif id_ < _RESERVED_ID_MIN:
                 raise BadInput(f"no primitive column has id {id_}", field=field)
-            found[id_] = data
-        return found
+        return found, values
 
 
 def _hex(text: str, field: str) -> bytes:

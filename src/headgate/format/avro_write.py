@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from headgate.core.value import LONG_MAX
 from headgate.errors import InvariantBroken, Unsupported
 
 NULL = b"\x00"
@@ -36,19 +35,27 @@ def encode_long(number: int) -> bytes:
         return bytes((left & 0x7F | 0x80, left >> 7))
     if left < 0x200000:
         return bytes((left & 0x7F | 0x80, left >> 7 & 0x7F | 0x80, left >> 14))
-    if not -LONG_MAX - 1 <= number <= LONG_MAX:
-        raise InvariantBroken(f"invariant broken: {number} has more than 64 bits")
-    out = []
-    while left > 0x7F:  # at most nine turns
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
+    return encode_longs((number,))
+
+
+def encode_longs(numbers: Iterable[int]) -> bytes:
+    """Several numbers, one after the other."""
+    out = bytearray()
+    for number in numbers:
+        left = number << 1 ^ number >> 63
+        if left >> 64:
+            raise InvariantBroken(f"invariant broken: {number} has more than 64 bits")
+        while left > 0x7F:  # at most nine turns
+            out.append(left & 0x7F | 0x80)
+            left >>= 7
+        out.append(left)
     return bytes(out)
 
 
 def encode_sized(data: bytes) -> bytes:
     """A string or bytes: a length, then that much."""
-    return encode_long(len(data)) + data
+    size = len(data)
+    return (_SHORT[size << 1] if size < 0x40 else encode_long(size)) + data
 
 
 # --- values in a union with null, which is its first branch ---------------------------------------------
@@ -71,7 +78,9 @@ def encode_optional_text(text: str | None) -> bytes:
 
 def encode_optional_longs(numbers: Sequence[int] | None) -> bytes:
     """A list of numbers or null."""
-    return NULL if numbers is None else encode_list(len(numbers), map(encode_long, numbers))
+    if numbers is None:
+        return NULL
+    return SOME + encode_longs((len(numbers), *numbers, 0)) if numbers else SOME + _END
 
 
 def encode_list(size: int, items: Iterable[bytes]) -> bytes:

@@ -20,7 +20,7 @@ from headgate.format.avro_write import (
     Container,
     encode_header,
     encode_list,
-    encode_long,
+    encode_longs,
     encode_metadata,
     encode_optional_bytes,
     encode_optional_long,
@@ -85,8 +85,8 @@ def _manifest_file_v1(manifest: ManifestFile) -> bytes:
     invariant(manifest.content is ManifestContent.DATA, "v1 has no delete manifests")
     return b"".join(
         (
-            *_begin_manifest(manifest),
-            encode_long(manifest.added_snapshot_id),
+            encode_sized(manifest.manifest_path.encode()),
+            encode_longs((manifest.manifest_length, manifest.partition_spec_id, manifest.added_snapshot_id)),
             *map(encode_optional_long, _file_counts(manifest)),
             _summaries_or_null(manifest.partitions),
             *map(encode_optional_long, _row_counts(manifest)),
@@ -96,23 +96,25 @@ def _manifest_file_v1(manifest: ManifestFile) -> bytes:
 
 
 def _manifest_file_v2(manifest: ManifestFile) -> bytes:
-    counts = (*_file_counts(manifest), *_row_counts(manifest))
-    if None in counts:
+    counts = [count for count in (*_file_counts(manifest), *_row_counts(manifest)) if count is not None]
+    if len(counts) < 6:
         raise BadInput(
             f"{manifest.manifest_path}: v1 left out counts that v2 requires; rewrite the table's manifests",
             location=manifest.manifest_path,
         )
     numbers = (
+        manifest.manifest_length,
+        manifest.partition_spec_id,
         manifest.content,
         manifest.sequence_number,
         manifest.min_sequence_number,
         manifest.added_snapshot_id,
-        *(count or 0 for count in counts),
+        *counts,
     )
     return b"".join(
         (
-            *_begin_manifest(manifest),
-            *map(encode_long, numbers),
+            encode_sized(manifest.manifest_path.encode()),
+            encode_longs(numbers),
             _summaries_or_null(manifest.partitions),
             encode_optional_bytes(manifest.key_metadata),
         )
@@ -126,14 +128,6 @@ def _row_id(manifest: ManifestFile) -> bytes:
         f"data manifests, and they alone, have a first row id; manifest={manifest.manifest_path}",
     )
     return encode_optional_long(manifest.first_row_id)
-
-
-def _begin_manifest(manifest: ManifestFile) -> tuple[bytes, ...]:
-    return (
-        encode_sized(manifest.manifest_path.encode()),
-        encode_long(manifest.manifest_length),
-        encode_long(manifest.partition_spec_id),
-    )
 
 
 def _file_counts(manifest: ManifestFile) -> tuple[int | None, ...]:

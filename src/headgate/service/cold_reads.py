@@ -16,7 +16,16 @@ from typing import TypeVar
 from headgate.core.manifest import ManifestEntry, ManifestFile
 from headgate.core.manifest_list import ManifestList
 from headgate.core.reach import FindPaths, ReachEffect, ReachReply
-from headgate.core.window import OwnManifests, ReadManifest, ReadManifestList, ReadOwn, find_list, find_own
+from headgate.core.window import (
+    ManifestChanges,
+    OwnManifests,
+    ReadChanges,
+    ReadManifest,
+    ReadManifestList,
+    ReadOwn,
+    find_list,
+    find_own,
+)
 from headgate.files.base import Files
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 
@@ -59,6 +68,8 @@ class ColdReader:
                 return self._find(manifest, paths)
             case ReadOwn(snapshots=snapshots):
                 return OwnManifests(tuple(find_own(self._list(find_list(s)), s) for s in snapshots))
+            case ReadChanges(manifests=manifests):
+                return ManifestChanges(tuple(map(self._entries, manifests)))
 
     def _list(self, location: str) -> ManifestList:
         data = self._files.read(location, limit_bytes=_BYTES_MAX)

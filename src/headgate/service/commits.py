@@ -37,7 +37,7 @@ from headgate.core.flow import group_flow
 from headgate.core.live import FindLive
 from headgate.core.manifest_merge import MergeManifests
 from headgate.core.table import MetadataLogEntry
-from headgate.core.window import ReadManifest, ReadManifestList, ReadOwn
+from headgate.core.window import ReadChanges, ReadManifest, ReadManifestList, ReadOwn
 from headgate.errors import (
     AlreadyExists,
     BadInput,
@@ -200,6 +200,8 @@ class _Driver:
                 return self._services.manifests.read_entries(effect.manifest)
             case ReadOwn():
                 return self._services.manifests.read_own(effect.snapshots, self._load_footprints)
+            case ReadChanges():
+                return self._services.manifests.read_changes(effect.manifests)
             case Load():
                 return self._load(effect)
             case Swap():

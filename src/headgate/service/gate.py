@@ -7,7 +7,8 @@
 A single writer waits for nobody: the first to come starts a leader at once, and what arrives while it works is its
 next group. Leaders of different tables take turns on a few threads, a group each, so a busy table cannot starve the
 others. A queue is bounded; over its bound a request is refused before anything is done. A commit of several tables
-holds all their gates while it runs, in one order for everybody.
+holds all their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of
+one gate take turns.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _IDLE_GATES_MAX = 10_000
 class _Waiting:
     work: Work
     done: Done
+    run: RunGroup
     deadline: float | None  # by the monotonic clock
 
 
@@ -45,53 +47,63 @@ class _Waiting:
 class _Gate:
     target: Target
     queue: deque[_Waiting] = field(default_factory=deque)
-    is_led: bool = False
-    held: threading.RLock = field(
-        default_factory=threading.RLock
-    )  # while a group, or a commit of several tables, runs
+    is_led: bool = False  # a group runs, or is about to
+    is_held: bool = False  # a commit of several tables runs
+    holders: int = 0  # commits of several tables that wait for this gate
     lost_at: float = float("-inf")
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.queue or self.is_led or self.is_held or self.holders)
 
 
 class Gates:
     """The gates of one process. Thread-safe."""
 
-    def __init__(self, *, leaders: int, queue_max: int, group_max: int, metrics: Metrics) -> None:
-        self._queue_max, self._group_max = queue_max, group_max
+    def __init__(
+        self,
+        *,
+        leaders: int,
+        queue_max: int,
+        group_max: int,
+        metrics: Metrics,
+        idle_max: int = _IDLE_GATES_MAX,
+    ) -> None:
+        self._queue_max, self._group_max, self._idle_max = queue_max, group_max, idle_max
         self._metrics = metrics
-        self._lock = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
         self._gates: dict[Target, _Gate] = {}
         self._leaders = ThreadPoolExecutor(leaders, thread_name_prefix="headgate-gate")
         self._queued = 0
         self._recent: dict[Target, float] = {}
+        self.is_closing = False
 
     def submit(self, work: Work, done: Done, *, run: RunGroup, deadline: float | None = None) -> None:
         """Queue a commit of one table; `done` is called once, by some thread. `run` drives its group. Raises QueueFull."""
         target = work.commits[0].target
-        with self._lock:
-            gate = self._gates.get(target)
-            if gate is None:
-                gate = self._gates[target] = self._new_gate(target)
+        with self._changed:
+            if self.is_closing:
+                raise QueueFull("the service is stopping; nothing was written")
+            gate = self._find_gate(target)
             if len(gate.queue) >= self._queue_max:
                 self._metrics.gate_refusals.inc()
                 raise QueueFull(
                     f"{'.'.join((*target[0], target[1]))}: {self._queue_max} commits are waiting already"
                 )
-            gate.queue.append(_Waiting(work, done, deadline))
+            gate.queue.append(_Waiting(work, done, run, deadline))
             self._queued += 1
-            starts = not gate.is_led
-            gate.is_led = True
-        if starts:
-            self._leaders.submit(self._lead, gate, run)
+            if not gate.is_led and not gate.is_held and not gate.holders:
+                self._start(gate)
 
     def is_busy(self, target: Target) -> bool:
         """Whether commits of this table are waiting or being made."""
-        with self._lock:
+        with self._changed:
             gate = self._gates.get(target)
-            return gate is not None and gate.is_led
+            return gate is not None and not gate.is_idle
 
     def take_recent(self) -> dict[Target, float]:
         """Tables that were committed to since this was asked last, and when, by the monotonic clock."""
-        with self._lock:
+        with self._changed:
             recent, self._recent = self._recent, {}
         return recent
 
@@ -105,43 +117,69 @@ class Gates:
         """Keep the gates of these tables shut for as long as this lasts; what comes meanwhile waits."""
         with ExitStack() as stack:
             for target in sorted(set(targets)):
-                with self._lock:
-                    gate = self._gates.get(target)
-                    if gate is None:
-                        gate = self._gates[target] = self._new_gate(target)
-                stack.enter_context(gate.held)
+                stack.enter_context(self._hold_one(target))
             yield
 
+    @contextmanager
+    def _hold_one(self, target: Target) -> Iterator[None]:
+        with self._changed:
+            gate = self._find_gate(target)
+            gate.holders += 1
+            try:
+                self._changed.wait_for(lambda: not gate.is_led and not gate.is_held)
+            finally:
+                gate.holders -= 1
+            gate.is_held = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                gate.is_held = False
+                if gate.queue:  # also when others wait to hold it: they come after the next group
+                    self._start(gate)
+                self._changed.notify_all()
+
     def close(self) -> None:
-        """Finish what is queued."""
+        """Finish what is queued, and take nothing more. Safe to call twice."""
+        with self._changed:
+            self.is_closing = True
+            self._changed.wait_for(lambda: not any(g.queue or g.is_led for g in self._gates.values()))
         self._leaders.shutdown(wait=True)
 
-    def _new_gate(self, target: Target) -> _Gate:
+    def _find_gate(self, target: Target) -> _Gate:
         """With the lock held."""
-        if len(self._gates) >= _IDLE_GATES_MAX:
-            self._gates = {
-                t: g for t, g in self._gates.items() if g.is_led or not g.held.acquire(blocking=False)
-            }
-        return _Gate(target)
+        gate = self._gates.get(target)
+        if gate is None:
+            if len(self._gates) >= self._idle_max:
+                self._gates = {t: g for t, g in self._gates.items() if not g.is_idle}
+            gate = self._gates[target] = _Gate(target)
+        return gate
 
     # --- leading -----------------------------------------------------------------------------------------
 
-    def _lead(self, gate: _Gate, run: RunGroup) -> None:
-        """Drive one group, then go to the back of the line if more has come."""
-        with gate.held:
-            group, expired = self._drain(gate)
-            for waiting in expired:
-                waiting.done(
-                    Refused(QueueFull("the commit's time was over before its turn came; nothing was written"))
-                )
+    def _start(self, gate: _Gate) -> None:
+        """With the lock held: have a leader for the next group, at the back of the line."""
+        gate.is_led = True
+        self._leaders.submit(self._lead, gate)
+
+    def _lead(self, gate: _Gate) -> None:
+        """Drive one group; then whoever waits to hold the gate has it, or else what has come meanwhile is led."""
+        group, expired = self._drain(gate)
+        for waiting in expired:
+            text = "the commit's time was over before its turn came; nothing was written"
+            _tell(waiting, Refused(QueueFull(text)))
+        if group:
+            _drive(gate, group)
+        with self._changed:
             if group:
-                _drive(gate, group, run)
                 self._recent[gate.target] = time.monotonic()
-        with self._lock:
-            gate.is_led = bool(gate.queue)
-            if not gate.is_led:
-                return
-        self._leaders.submit(self._lead, gate, run)
+            gate.is_led = False
+            if gate.holders:
+                self._changed.notify_all()
+            elif gate.queue:
+                self._start(gate)
+            elif self.is_closing:
+                self._changed.notify_all()
 
     def _drain(self, gate: _Gate) -> tuple[list[_Waiting], list[_Waiting]]:
         """The next group in order of arrival; the same key twice is for two groups: the second finds the first's verdict."""
@@ -149,7 +187,7 @@ class Gates:
         group: list[_Waiting] = []
         expired: list[_Waiting] = []
         keys: set[tuple[str, str]] = set()
-        with self._lock:
+        with self._changed:
             while gate.queue and len(group) < self._group_max:
                 key = (gate.queue[0].work.caller.principal, gate.queue[0].work.key)
                 if key in keys:
@@ -164,24 +202,31 @@ class Gates:
         return group, expired
 
 
-def _drive(gate: _Gate, group: list[_Waiting], run: RunGroup) -> None:
+def _drive(gate: _Gate, group: list[_Waiting]) -> None:
     told: set[int] = set()
 
     def answer(member: int, verdict: Verdict) -> None:
         told.add(member)
-        group[member].done(verdict)
+        _tell(group[member], verdict)
 
     try:
         works = [waiting.work for waiting in group]
-        calm = run(works, answer, time.monotonic() - gate.lost_at > _CALM_S)
+        calm = group[0].run(works, answer, time.monotonic() - gate.lost_at > _CALM_S)
         if not calm:
             gate.lost_at = time.monotonic()
-    except Exception as error:  # a bug, in whatever of the group: nobody may wait for ever
+    except Exception as error:  # outermost edge of this thread: a bug, and the table's gate must go on
         log_crash("a group crashed", error, key=group[0].work.key, members=len(group))
-        for member, waiting in enumerate(group):
-            if member not in told:
-                text = "the gate failed; the outcome of this commit is not known"
-                waiting.done(Unknown(CommitUnknown(text)))
+    for member, waiting in enumerate(group):
+        if member not in told:  # nobody may wait for ever
+            text = "the gate failed; the outcome of this commit is not known"
+            _tell(waiting, Unknown(CommitUnknown(text)))
+
+
+def _tell(waiting: _Waiting, verdict: Verdict) -> None:
+    try:
+        waiting.done(verdict)
+    except Exception as error:  # outermost edge of this thread: who has gone keeps nobody else waiting
+        log_crash("a verdict was not delivered", error, key=waiting.work.key)
 
 
 def to_committed(verdict: Verdict) -> Committed:

@@ -15,19 +15,20 @@ from dataclasses import dataclass, replace
 from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
-from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.table import Snapshot, TableMetadata
-from headgate.core.window import OwnManifests, find_list, find_own
+from headgate.core.window import ManifestChanges, OwnManifests, find_changes, find_list, find_own
 from headgate.files.base import Files
 from headgate.format.footprints import OwnManifest, decode_footprint, encode_footprint, hash_paths
-from headgate.format.manifest_encode import EncodedFile, EncodedManifest, encode_manifest
+from headgate.format.manifest_encode import EncodedFile, EncodedManifest, ManifestEncoder
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.service.path_index import PathIndex
 from headgate.service.placement import metadata_folder
+from headgate.service.sized_cache import SizedCache
 
 _BYTES_MAX = 256 * 1024 * 1024
 _LISTS_MAX = 1000
@@ -36,6 +37,8 @@ _OWN_MAX = 100_000  # snapshots whose own manifests are remembered
 _WRITTEN_BYTES_MAX = 32 << 20
 _WRITTEN_ENTRY_BYTES = 2000
 _ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
+_DECODED_PER_ENCODED = 8  # what an encoded entry takes once decoded, roughly, as a multiple
+_ENCODED_BYTES = 400  # what an encoded file takes beside its bytes
 _STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has thousands of them for each file
 
 # Footprints of these snapshots, of those that the store has; the caller knows whose they are.
@@ -61,7 +64,14 @@ class _Written:
 class _Cached:
     entries: tuple[ManifestEntry, ...]
     live: dict[str, tuple[ManifestEntry, ...]]
-    size_bytes: int
+
+
+_Key = tuple[str, int, int | None]
+
+
+def _key(manifest: ManifestFile) -> _Key:
+    """Inherited numbers are part of what is cached, so they are part of the key."""
+    return manifest.manifest_path, manifest.sequence_number, manifest.first_row_id
 
 
 class ManifestStore:
@@ -72,14 +82,16 @@ class ManifestStore:
         self._limit_bytes = limit_bytes
         self._new_uuid = new_uuid
         self._lock = threading.Lock()
-        self._manifests: OrderedDict[tuple[str, int, int | None], _Cached] = OrderedDict()
+        self._manifests: SizedCache[_Key, _Cached] = SizedCache(limit_bytes // 2)
+        self._changes: SizedCache[_Key, tuple[ManifestEntry, ...]] = SizedCache(limit_bytes // 8)
         self._lists: OrderedDict[str, ManifestList] = OrderedDict()
+        # By identity, and held so that it stays theirs.
+        self._encoded: SizedCache[int, tuple[ContentFile, EncodedFile]] = SizedCache(limit_bytes // 8)
         self._own: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()  # by manifest list
         self._made: OrderedDict[int, list[str]] = OrderedDict()  # manifests of snapshots without a list yet
         self._written: OrderedDict[str, _Written] = OrderedDict()
         self._written_bytes = 0
         self._inline: OrderedDict[str, OwnManifest] = OrderedDict()  # entries in footprints, by manifest
-        self._bytes = 0
         self._listed = 0
         self._paths = PathIndex()
         self._filling = object()  # of the index: blocks with this note are in it
@@ -87,7 +99,8 @@ class ManifestStore:
     @property
     def size_bytes(self) -> int:
         """How much the cached manifests and the index of paths take, roughly."""
-        return self._bytes + self._paths.size_bytes + self._written_bytes
+        caches = self._manifests.size_bytes + self._changes.size_bytes + self._encoded.size_bytes
+        return caches + self._paths.size_bytes + self._written_bytes
 
     def read_list(self, location: str) -> ManifestList:
         """The manifests of a snapshot."""
@@ -118,19 +131,42 @@ class ManifestStore:
                     found[snapshot.snapshot_id] = own
         if missing:
             bodies = footprints([snapshot.snapshot_id for snapshot in missing])
+            inline: list[OwnManifest] = []
             for snapshot in missing:
-                found[snapshot.snapshot_id] = self._read_own(snapshot, bodies.get(snapshot.snapshot_id))
-        return OwnManifests(tuple(found[snapshot.snapshot_id] for snapshot in snapshots))
+                body = bodies.get(snapshot.snapshot_id)
+                known = None if body is None else decode_footprint(body)
+                if known is None:
+                    own = find_own(self.read_list(find_list(snapshot)), snapshot)
+                else:
+                    own = tuple([one.manifest for one in known])
+                    inline.extend(known)
+                found[snapshot.snapshot_id] = own
+            self._keep_inline(inline)
+            self._keep_own({find_list(snapshot): found[snapshot.snapshot_id] for snapshot in missing})
+        return OwnManifests(tuple([found[snapshot.snapshot_id] for snapshot in snapshots]))
 
-    def _read_own(self, snapshot: Snapshot, body: bytes | None) -> tuple[ManifestFile, ...]:
-        known = None if body is None else decode_footprint(body)
-        if known is None:
-            own = find_own(self.read_list(find_list(snapshot)), snapshot)
-        else:
-            own = tuple(one.manifest for one in known)
-            self._keep_inline(known)
-        self._keep_own(find_list(snapshot), own)
-        return own
+    def read_changes(self, manifests: Sequence[ManifestFile]) -> ManifestChanges:
+        """What the snapshot of each manifest itself added and removed in it."""
+        with self._lock:
+            known = [self._changes.get(_key(manifest)) for manifest in manifests]
+        return ManifestChanges(
+            tuple([self._read_changes(m) if k is None else k for m, k in zip(manifests, known, strict=True)])
+        )
+
+    def _read_changes(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+        with self._lock:
+            own = self._inline.get(manifest.manifest_path)
+        found = None if own is None or own.manifest != manifest else own.changes()
+        if found is None:
+            found = find_changes(self.read_entries(manifest), manifest)
+        size_bytes = _ENTRY_BYTES + (
+            sum(map(_size_bytes, found))
+            if own is None
+            else _DECODED_PER_ENCODED * len(own.encoded_changes or b"")
+        )
+        with self._lock:
+            self._changes.put(_key(manifest), found, size_bytes=size_bytes)
+        return found
 
     def find_live(self, wanted: FindLive, footprints: LoadFootprints) -> FoundLive:
         """Which of the paths are live in which manifests."""
@@ -190,13 +226,16 @@ class ManifestStore:
     def write_manifest(self, wanted: WriteManifest, write: Write) -> ManifestFile:
         """Encode a manifest under a name of its own, and have it written."""
         spec = wanted.table.find_spec(wanted.spec_id)
-        encoded = encode_manifest(
-            wanted.entries,
+        encoder = ManifestEncoder(
             spec=spec,
             schema=schema_for_spec(spec, wanted.table.envelope.schemas, current=wanted.table.schema()),
             format_version=wanted.table.envelope.format_version,
             content=wanted.content,
         )
+        for entry, known in zip(wanted.entries, self._find_encoded(wanted.entries), strict=True):
+            encoder.add(entry, known)
+        encoded = encoder.finish()
+        self._keep_encoded(wanted.entries, encoded.files)
         hashes = hash_paths(entry.file.file_path for entry in wanted.entries)
         return self._publish(wanted, encoded, _Written(hashes, wanted.entries, encoded.files), write)
 
@@ -215,6 +254,22 @@ class ManifestStore:
             return merged
         hashes = b"".join(map(self._find_manifest_hashes, wanted.manifests))
         return self._publish(wanted, merged, _Written(hashes, data=merged.data), write)
+
+    def _find_encoded(self, entries: Sequence[NewEntry]) -> list[EncodedFile | None]:
+        """What was encoded of these very files when a manifest was last written anew: all of it but a file or two."""
+        found: list[EncodedFile | None] = []
+        with self._lock:
+            for entry in entries:
+                known = None if entry.status is EntryStatus.ADDED else self._encoded.get(id(entry.file))
+                found.append(known[1] if known is not None and known[0] is entry.file else None)
+        return found
+
+    def _keep_encoded(self, entries: Sequence[NewEntry], files: Sequence[EncodedFile]) -> None:
+        with self._lock:
+            for entry, file in zip(entries, files, strict=True):
+                if entry.status is EntryStatus.EXISTING:
+                    size_bytes = len(file.begin) + len(file.end) + _ENCODED_BYTES
+                    self._encoded.put(id(entry.file), (entry.file, file), size_bytes=size_bytes)
 
     def _find_source(self, manifest: ManifestFile) -> Source:
         with self._lock:
@@ -276,7 +331,7 @@ class ManifestStore:
         front = wanted.manifests.blocks[0].manifests if wanted.manifests.blocks else ()
         own = {m.manifest_path: m for m in front if m.added_snapshot_id == wanted.snapshot_id}
         own |= {path: m for path in made if (m := wanted.manifests.find(path)) is not None}
-        self._keep_own(location, tuple(own.values()))
+        self._keep_own({location: tuple(own.values())})
         return location
 
     def footprint(self, snapshot: Snapshot) -> bytes | None:
@@ -308,16 +363,16 @@ class ManifestStore:
             while len(self._lists) > 1 and (self._listed > _LISTED_MAX or len(self._lists) > _LISTS_MAX):
                 self._listed -= len(self._lists.popitem(last=False)[1])
 
-    def _keep_own(self, location: str, own: tuple[ManifestFile, ...]) -> None:
+    def _keep_own(self, own: Mapping[str, tuple[ManifestFile, ...]]) -> None:
         with self._lock:
-            self._own[location] = own
+            self._own.update(own)
             while len(self._own) > _OWN_MAX:
                 self._own.popitem(last=False)
 
     def _keep_inline(self, known: Iterable[OwnManifest]) -> None:
         with self._lock:
             for own in known:
-                if own.encoded_entries is not None:
+                if own.encoded_changes is not None:
                     self._inline[own.manifest.manifest_path] = own
             while len(self._inline) > _OWN_MAX // 4:
                 self._inline.popitem(last=False)
@@ -334,27 +389,19 @@ class ManifestStore:
                 self._written_bytes -= self._written.popitem(last=False)[1].size_bytes
 
     def _load(self, manifest: ManifestFile) -> _Cached:
-        # Inherited numbers are part of what is cached, so they are part of the key.
-        key = (manifest.manifest_path, manifest.sequence_number, manifest.first_row_id)
+        key = _key(manifest)
         with self._lock:
             cached = self._manifests.get(key)
-            if cached is not None:
-                self._manifests.move_to_end(key)
-                return cached
+        if cached is not None:
+            return cached
         entries = self._read_entries(manifest)
         live: dict[str, tuple[ManifestEntry, ...]] = {}
         for entry in entries:
             if entry.is_live:
                 live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
-        cached = _Cached(entries, live, 500 + sum(map(_size_bytes, entries)))
+        cached = _Cached(entries, live)
         with self._lock:
-            if key in self._manifests:  # another thread read it meanwhile; it counts once
-                return cached
-            self._bytes += cached.size_bytes
-            self._manifests[key] = cached
-            while self._bytes > self._limit_bytes // 2 and len(self._manifests) > 1:
-                _, dropped = self._manifests.popitem(last=False)
-                self._bytes -= dropped.size_bytes
+            self._manifests.put(key, cached, size_bytes=500 + sum(map(_size_bytes, entries)))
         return cached
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:

@@ -69,6 +69,8 @@ def wall_clock_ms() -> int:
 
 
 _RANDOM = random.Random(os.urandom(32))
+# A forked process would go on with its parent's numbers, as its siblings do: the same ids and file names in all of them.
+os.register_at_fork(after_in_child=lambda: _RANDOM.seed(os.urandom(32)))
 
 
 def random_uuid() -> str:

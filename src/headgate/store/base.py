@@ -26,12 +26,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import NewType, Protocol
+from typing import Protocol
 
 from headgate.core.encoded_log import LogDelta, LogItem
-
-EntryId = NewType("EntryId", str)  # a uuid4 made by the caller, never used again
-Levels = tuple[str, ...]
+from headgate.store.upkeep import (
+    DoomedFile as DoomedFile,
+)
+from headgate.store.upkeep import (
+    DropFootprints as DropFootprints,
+)
+from headgate.store.upkeep import (
+    DropJob as DropJob,
+)
+from headgate.store.upkeep import (
+    EntryId as EntryId,
+)
+from headgate.store.upkeep import (
+    Job as Job,
+)
+from headgate.store.upkeep import (
+    JournalledFile as JournalledFile,
+)
+from headgate.store.upkeep import (
+    Levels as Levels,
+)
+from headgate.store.upkeep import (
+    PutDoomed as PutDoomed,
+)
+from headgate.store.upkeep import (
+    PutFile as PutFile,
+)
+from headgate.store.upkeep import (
+    PutFootprint as PutFootprint,
+)
+from headgate.store.upkeep import (
+    PutJob as PutJob,
+)
 
 SCHEMA_VERSION_TABLE = "headgate_schema"
 
@@ -145,40 +175,6 @@ class Principal:
     created_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class JournalledFile:
-    """A file whose bytes are kept in the database until they are known to be durable at their location."""
-
-    location: str
-    data: bytes
-    created_at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A request that was acknowledged before it was carried out. Its `id` is the key it commits under."""
-
-    id: str
-    kind: str  # `async` or `stream`
-    namespace: Levels
-    name: str
-    principal: str
-    role: str
-    fingerprint: str
-    body: bytes  # the request
-    due_at_ms: int
-    created_at_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DoomedFile:
-    """A file that nothing refers to any more, to be deleted when its grace time is over."""
-
-    location: str
-    entry_id: EntryId
-    due_at_ms: int
-
-
 # --- operations of `write` ------------------------------------------------------------------------------
 
 
@@ -287,52 +283,6 @@ class PutEvent:
 
     event: Event
     snapshot_ids: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PutFile:
-    """Keep a file's bytes until `drop_files`: after a crash they are written again. The same location twice is a bug."""
-
-    file: JournalledFile
-
-
-@dataclass(frozen=True, slots=True)
-class PutFootprint:
-    """What a snapshot of an entry brought, for judging later changes. Put again, it is replaced."""
-
-    id: EntryId
-    snapshot_id: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class DropFootprints:
-    """Forget what these snapshots brought; those that are not there are no error."""
-
-    id: EntryId
-    snapshot_ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PutJob:
-    """Acknowledge a request; refused (KEY_EXISTS) when the (principal, id) is already there."""
-
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class DropJob:
-    """The job is done, or refused for good; one that is not there is no error."""
-
-    principal: str
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class PutDoomed:
-    """Have files deleted later. A location already there keeps its earlier time."""
-
-    files: tuple[DoomedFile, ...]
 
 
 Operation = (
