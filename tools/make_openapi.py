@@ -242,7 +242,8 @@ def _parameters() -> Json:
         "prefer": header(
             "Prefer",
             "`return=minimal` answers with what the commit brought, not with the table; `respond-async` with an "
-            "acknowledgement.",
+            "acknowledgement. `group=fold` lets an append share its snapshot with others, `group=chain` does not; "
+            "`wait=N` is how many seconds a commit may wait for its turn.",
         ),
         "cursor": query("cursor", "Where the page before ended."),
         "limit": query("limit", "How many at most."),

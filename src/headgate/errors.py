@@ -16,7 +16,7 @@
     ├── Forbidden              the token's role does not allow it
     ├── Unsupported            the specification has it, this service does not
     ├── Overloaded             try again later; nothing happened
-    │   └── QueueFull          too much is acknowledged and not carried out yet
+    │   └── QueueFull          too much waits already; nothing happened
     └── StorageFailed          the database or the files did not answer; nothing happened
 
 HTTP statuses live in `service/http_errors.py`, nowhere else.
@@ -165,7 +165,7 @@ class Overloaded(HeadgateError):
 
 
 class QueueFull(Overloaded):
-    """Too much is acknowledged and not carried out yet: nothing more is taken in for now."""
+    """Too many commits of a table wait, or too many jobs, or a commit's time was over before its turn: nothing happened."""
 
     code = "queue-full"
 

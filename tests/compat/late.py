@@ -15,8 +15,9 @@ from typing import Any
 
 import httpx
 
-_OF_ONE_HOP = frozenset(
-    "accept-encoding connection content-encoding content-length date host server transfer-encoding".split()
+_OF_ONE_HOP = (
+    *("accept-encoding", "connection", "content-encoding", "content-length"),
+    *("date", "host", "server", "transfer-encoding"),
 )
 _TIMEOUT_S = 120.0
 
@@ -79,9 +80,10 @@ def _handler_of(late: Late, onward: httpx.Client) -> type[BaseHTTPRequestHandler
             self.send_response(answer.status_code)
             for name, value in _onward(answer.headers).items():
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(answer.content)))
+            if answer.content:  # after an answer without a body the client may be gone already
+                self.send_header("content-length", str(len(answer.content)))
             self.end_headers()
-            if self.command != "HEAD":
+            if answer.content:
                 self.wfile.write(answer.content)
 
         do_GET = do_POST = do_HEAD = do_DELETE = forward  # noqa: N815  http.server calls them by these names

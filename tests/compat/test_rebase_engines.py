@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from bench.common import count_commit_answers, read_metrics
-from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 from tools.service_process import Service
 
@@ -122,8 +121,9 @@ def test_an_insert_that_is_overtaken_lands_at_its_first_sending(
     assert race.fine.agrees([(n, "ours") for n in range(4)] + race.theirs())
     if race.direct.version == 3:
         _, row_ids, numbers = zip(*race.fine.lineage(), strict=True)
-        assert sorted(row_ids) == list(range(8))
-        assert sorted(numbers) == list(range(1, 9))
+        assert len(set(row_ids)) == len(set(numbers)) == 8
+        if not properties:  # a manifest that holds old rows too is given ids for these as well, in vain
+            assert sorted(row_ids) == list(range(8))
 
 
 def test_a_stream_that_is_overtaken_commits_each_batch_once_also_an_empty_one(
@@ -284,7 +284,7 @@ def _pyiceberg_writer(uri: str, lake: Lake, first: int, barrier: threading.Barri
 def _fine_writer(fine: Fine, first: int) -> Callable[[], None]:
     def write() -> None:
         for n in range(first, first + _EACH):
-            fine.change("append", add_data_files=[fine.write(_COLUMNS, [(n, "fine")])])
+            fine.commit({"action": "append", "add-data-files": [fine.write(_COLUMNS, [(n, "fine")])]})
 
     return write
 
@@ -308,9 +308,7 @@ def test_engines_that_write_at_once_lose_nothing_and_are_refused_only_without_th
     assert Fine(lake_v2, "t").agrees(list(enumerate(kinds)))
 
 
-def test_a_compaction_among_writers_of_all_kinds_costs_nobody_a_refusal(
-    lake: Lake, service: Service, catalog: RestCatalog
-) -> None:
+def test_compactions_among_writers_cost_nobody_a_refusal(lake: Lake, service: Service) -> None:
     name = lake.create("t", "id BIGINT, kind STRING", properties={**_REBASE, **_MERGING})
     fine = Fine(lake, "t")
     _fine_writer(fine, 0)()

@@ -110,7 +110,7 @@ def test_the_page_names_metrics_and_settings_that_there_are_with_their_defaults(
 
 
 def test_the_page_says_what_the_code_bounds() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
     assert f"`{GROUP_PROPERTY}` not set, or `{CHAIN}`" in text
     assert f"`{GROUP_PROPERTY}` = `{FOLD}`" in text
     assert f"at most {FILES_MAX:,} files together" in text

@@ -50,10 +50,9 @@ class FaultyFiles:
         self._files.write_soft(location, parts)
 
     def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
-        """See `Files`."""
-        if self.unwritable is not None and any(self.unwritable in location for location, _ in files):
-            raise StorageFailed("disk full")
-        self._files.write_soft_many(files)
+        """See `Files`: what stands before the one that fails is written."""
+        for location, parts in files:
+            self.write_soft(location, parts)
 
     def delete(self, locations: Iterable[str]) -> int:
         """See `Files`."""
@@ -103,11 +102,22 @@ def test_a_clean_up_that_fails_never_replaces_the_verdict(
     client: AppClient, files: FaultyFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     committed(client, adding(client, "a"))
-    files.undeletable = True
+    before = metadata_files(client)
+    files.unwritable, files.undeletable = "/snap-", True
     with caplog.at_level(logging.WARNING):
-        answer = commit(client, adding(client, "b"), adding(client, "a"))
-    assert (answer.status_code, error_of(answer)["type"]) == (409, "CommitConflictException")
+        answer = commit_change(client, adding(client, "b"))
+    assert (answer.status_code, error_of(answer)["message"]) == (503, "disk full")
     assert "discarded files were not deleted" in caplog.text
+    assert len(metadata_files(client)) == len(before) + 1  # the manifest, which nothing refers to
+    assert live_paths(client, "t") == ["a"]
+
+
+def test_a_commit_that_is_refused_while_it_is_judged_writes_nothing(client: AppClient) -> None:
+    committed(client, adding(client, "a"))
+    before = metadata_files(client)
+    answer = commit(client, adding(client, "b"), adding(client, "a"))
+    assert (answer.status_code, error_of(answer)["type"]) == (409, "CommitConflictException")
+    assert metadata_files(client) == before
     assert live_paths(client, "t") == ["a"]
 
 

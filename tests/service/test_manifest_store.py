@@ -9,6 +9,7 @@ import pytest
 
 from headgate.core.live import FindLive
 from headgate.core.manifest import ManifestContent, ManifestFile, Metrics
+from headgate.core.manifest_list import ManifestList
 from headgate.files.base import FileInfo
 from headgate.format.manifest_encode import encode_manifest
 from headgate.service.manifest_store import ManifestStore
@@ -110,27 +111,20 @@ def test_a_bound_counts_by_its_length() -> None:
     assert sizes[1] - sizes[0] == 100_000
 
 
-class _Asked(frozenset[str]):
-    """Paths that count how often one of them is looked at."""
-
-    looks = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for path in super().__iter__():
-            self.looks += 1
-            yield path
+def _no_footprints(snapshot_ids: Sequence[int]) -> dict[int, bytes]:
+    return {}
 
 
-def test_many_paths_are_looked_up_in_a_small_manifest_without_walking_them_all() -> None:
+def test_of_many_paths_those_that_are_live_are_found() -> None:
     spec, schema = spec_of()
     content = ManifestContent.DATA
     entries = [added(file(name)) for name in ("a", "b", "c")]
     encoded = encode_manifest(entries, spec=spec, schema=schema, format_version=2, content=content)
     store = ManifestStore(_Racing(encoded.data), limit_bytes=_LIMIT, new_uuid=str)
-    manifest = listed(encoded, content)
-    many = _Asked({"c", "a", *map(str, range(1000))})
-    found = store.find_live(FindLive((manifest,), many))
-    assert [entry.file.file_path for _, entry in found] == ["a", "c"]
-    assert many.looks == 0
-    few = store.find_live(FindLive((manifest,), frozenset({"b"})))
-    assert [entry.file.file_path for _, entry in few] == ["b"]
+    manifests = ManifestList.of((listed(encoded, content),))
+    many = frozenset({"c", "a", *map(str, range(1000))})
+    found = store.find_live(FindLive(manifests, many), _no_footprints)
+    assert [entry.file.file_path for _, entry in found.of] == ["a", "c"]
+    few = store.find_live(FindLive(manifests, frozenset({"b"})), _no_footprints)
+    assert [entry.file.file_path for _, entry in few.of] == ["b"]
+    assert not store.find_live(FindLive(manifests, frozenset({"d"})), _no_footprints).of

@@ -8,7 +8,7 @@ Validations about the head rather than the window (files live now) are judged in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -85,6 +85,7 @@ def _no_added_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadRep
         content=ManifestContent.DATA,
         status=EntryStatus.ADDED,
         may_hold=check.may_hold,
+        in_scope=check.in_scope,
     )
     return _found(check, "added-data-files", "data was added in what this change read", theirs)
 
@@ -95,6 +96,7 @@ def _no_removed_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadR
         content=ManifestContent.DATA,
         status=EntryStatus.DELETED,
         may_hold=check.may_hold,
+        in_scope=check.in_scope,
     )
     return _found(check, "removed-data-files", "data was removed in what this change read", theirs)
 
@@ -118,13 +120,12 @@ def _added_deletes(
 def _no_added_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
     theirs = yield from _added_deletes(at, check.may_hold)
     # An equality delete of a spec that divides nothing concerns the partitions of every other spec too.
-    everywhere = frozenset(
-        their.file.file_path
+    hits = [
+        their
         for their in theirs
-        if check.partitions is not None and _is_global(their.file, at.table)
-    )
-    text = "rows were deleted in what this change read"
-    return _found(check, "added-delete-files", text, theirs, also=everywhere)
+        if check.in_scope(their.file) or (check.partitions is not None and _is_global(their.file, at.table))
+    ]
+    return _found(check, "added-delete-files", "rows were deleted in what this change read", hits)
 
 
 def _no_new_deletes(check: Check, at: Judgement) -> Generator[ReadEffect, ReadReply, Finding | None]:
@@ -152,7 +153,9 @@ def _no_added_dvs(check: Check, at: Judgement) -> Generator[ReadEffect, ReadRepl
         operations=_ADDED_DVS, content=ManifestContent.DELETES, status=EntryStatus.ADDED
     )
     wanted = frozenset(validation.file_paths)
-    vectors = [t for t in theirs if t.file.is_dv and t.file.referenced_data_file in wanted]
+    vectors = [
+        t for t in theirs if t.file.is_dv and t.file.referenced_data_file in wanted and check.in_scope(t.file)
+    ]
     return _found(check, "added-dvs", "a deletion vector was added for the same data file", vectors)
 
 
@@ -167,7 +170,7 @@ def _required_data(check: Check, at: Judgement) -> Generator[ReadEffect, ReadRep
         operations=_REMOVED - allowed, content=ManifestContent.DATA, status=EntryStatus.DELETED
     )
     wanted = frozenset(validation.file_paths)
-    gone = [their for their in theirs if their.file.file_path in wanted]
+    gone = [t for t in theirs if t.file.file_path in wanted and check.in_scope(t.file)]
     return _found(check, "missing-data-files", "a data file that this change relies on was removed", gone)
 
 
@@ -247,11 +250,8 @@ def _window_matters(check: Check, at: Judgement) -> bool:
     return at.table.envelope.format_version >= 2 or not about_deletes
 
 
-def _found(
-    check: Check, rule: str, text: str, theirs: Iterable[Theirs], *, also: frozenset[str] = frozenset()
-) -> Finding | None:
-    """Report the files in scope, and those of `also`, whatever the scope is."""
-    hits = [their for their in theirs if their.file.file_path in also or check.in_scope(their.file)]
+def _found(check: Check, rule: str, text: str, hits: Sequence[Theirs]) -> Finding | None:
+    """Report files of the window that are in scope, if there are any."""
     if not hits:
         return None
     return Finding(rule, text, hits[0].snapshot, tuple(hit.file.file_path for hit in hits), _scope(check))

@@ -11,7 +11,7 @@ can keep an item per row and apply exactly what changed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 _BLOCK_ITEMS = 64
 _MERGED_BLOCKS = 16  # so many small blocks at the end become one large one
@@ -46,6 +46,10 @@ def _seal(items: tuple[LogItem, ...]) -> _Block:
     return _Block(items, {item.key: item for item in items}, b",".join([item.body for item in items]))
 
 
+def _keys(items: Iterable[LogItem]) -> tuple[int, ...]:
+    return tuple([item.key for item in items])
+
+
 def _merge(blocks: tuple[_Block, ...]) -> tuple[_Block, ...]:
     """The blocks, with the last sixteen small ones made into one: printing joins tens of parts, not hundreds."""
     last = blocks[-_MERGED_BLOCKS:]
@@ -62,12 +66,7 @@ class EncodedLog:
     _tail: tuple[LogItem, ...] = ()
     next_position: int = 0
     _length: int = 0
-    _tail_keys: tuple[int, ...] = field(
-        init=False, compare=False
-    )  # searched faster than the items themselves
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_tail_keys", tuple([item.key for item in self._tail]))
+    _tail_keys: tuple[int, ...] = ()  # searched faster than the items themselves
 
     @staticmethod
     def of(items: Iterable[LogItem], *, next_position: int | None = None) -> EncodedLog:
@@ -79,15 +78,17 @@ class EncodedLog:
                 blocks.append(_seal(everything[full : full + size]))
                 full += size
         after = everything[-1].position + 1 if everything else 0
-        return EncodedLog(tuple(blocks), everything[full:], max(after, next_position or 0), len(everything))
+        tail, next_position = everything[full:], max(after, next_position or 0)
+        return EncodedLog(tuple(blocks), tail, next_position, len(everything), _keys(tail))
 
     def append(self, body: bytes, *, key: int | None = None, tag: int | None = None) -> EncodedLog:
         """A log with one more item at the end. Without a key, the item's position is its key."""
         position = self.next_position
-        item = LogItem(position, position if key is None else key, body, tag)
-        tail = (*self._tail, item)
+        key = position if key is None else key
+        tail = (*self._tail, LogItem(position, key, body, tag))
         if len(tail) < _BLOCK_ITEMS:
-            return EncodedLog(self._blocks, tail, position + 1, self._length + 1)
+            keys = (*self._tail_keys, key)
+            return EncodedLog(self._blocks, tail, position + 1, self._length + 1, keys)
         return EncodedLog(_merge((*self._blocks, _seal(tail))), (), position + 1, self._length + 1)
 
     def extend(self, items: Iterable[LogItem], *, next_position: int) -> EncodedLog:
@@ -110,7 +111,7 @@ class EncodedLog:
         length = sum(len(block.items) for block in blocks) + len(tail)
         if length == self._length:
             return self
-        return EncodedLog(tuple(blocks), tail, self.next_position, length)
+        return EncodedLog(tuple(blocks), tail, self.next_position, length, _keys(tail))
 
     def find(self, key: int) -> LogItem | None:
         """The newest item of this key."""

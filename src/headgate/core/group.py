@@ -146,7 +146,7 @@ class Group:
     def judge(self, index: int, member: Member) -> Judging:
         """Judge one member: its share is kept, or its refusal."""
         rests_on_group = any(
-            [self._tables[c.target].changed or c.target in self._folds for c in member.commits]
+            self._tables[commit.target].changed or commit.target in self._folds for commit in member.commits
         )
         try:
             update = self._find_foldable(member)
@@ -175,7 +175,10 @@ class Group:
         if member.fold is False or len(member.commits) != 1:
             return None
         head = self._tables[member.commits[0].target].head
-        if head is None or not (member.fold or head.metadata.envelope.properties.get(GROUP_PROPERTY) == FOLD):
+        if head is None:
+            return None
+        word = head.metadata.envelope.properties.get(GROUP_PROPERTY, CHAIN).lower()
+        if not member.fold and word != FOLD:
             return None
         return find_foldable(member.commits[0])
 
@@ -412,7 +415,11 @@ def _track(
     try:
         effect = next(planning)
         while True:
-            reply = yield effect
+            try:
+                reply = yield effect
+            except HeadgateError as failed:  # the planning may know what to do about it
+                effect = planning.throw(failed)
+                continue
             if isinstance(
                 reply, ManifestFile | str
             ):  # a written manifest, a written list; no read is so answered

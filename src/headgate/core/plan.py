@@ -131,9 +131,7 @@ def _judge_window(
     return (yield from find_conflict(Judgement(change, table, head, files, known)))
 
 
-def _find_cleared(
-    change: Change, files: WindowFiles | None
-) -> Generator[PlanEffect, PlanReply, int | None]:
+def _find_cleared(change: Change, files: WindowFiles | None) -> Generator[PlanEffect, PlanReply, int | None]:
     """The sequence number above which no live data file may match the row filter; None when that is not known.
 
     A live file with a number above the base's was added by a commit in the window. Those that appends and overwrites
@@ -155,8 +153,9 @@ def _find_cleared(
         content=ManifestContent.DATA,
         status=EntryStatus.ADDED,
         may_hold=row_filter.may_hold,
+        in_scope=row_filter.may_match,
     )
-    return None if any(row_filter.may_match(their.file) for their in others) else files.window.base_sequence_number
+    return None if others else files.window.base_sequence_number
 
 
 def _find_outside_filter(change: Change) -> Finding | None:

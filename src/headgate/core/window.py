@@ -162,10 +162,11 @@ class WindowFiles:
         content: ManifestContent,
         status: EntryStatus,
         may_hold: Callable[[ManifestFile], bool] | None = None,
+        in_scope: Callable[[ContentFile], bool] | None = None,
     ) -> Generator[ReadEffect, ReadReply, tuple[Theirs, ...]]:
-        """Files that commits of these operations added or removed, oldest commit first.
+        """Files in scope that commits of these operations added or removed, oldest commit first.
 
-        A manifest that cannot hold any (`may_hold`) is not opened, so files may be missing that it rules out.
+        A manifest that cannot hold any (`may_hold`) is not opened.
         """
         snapshots = [s for s in reversed(self.window.snapshots) if s.summary.get("operation") in operations]
         yield from self._read_own(snapshots)
@@ -185,7 +186,9 @@ class WindowFiles:
                 Theirs(snapshot, entry.file, entry.data_sequence_number)
                 for snapshot, manifest in wanted
                 for entry in changes[manifest.manifest_path]
-                if entry.status is status and entry.snapshot_id == snapshot.snapshot_id
+                if entry.status is status
+                and entry.snapshot_id == snapshot.snapshot_id
+                and (in_scope is None or in_scope(entry.file))
             ]
         )
 

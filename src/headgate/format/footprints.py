@@ -173,7 +173,9 @@ def decode_footprint(body: bytes) -> tuple[OwnManifest, ...] | None:
     footprint = _DECODE(body)
     if footprint.version != _VERSION:
         return None
-    return tuple([OwnManifest(_to_manifest(o.manifest), o.hashes, o.changes) for o in _DECODE_OWN(footprint.own)])
+    return tuple(
+        [OwnManifest(_to_manifest(o.manifest), o.hashes, o.changes) for o in _DECODE_OWN(footprint.own)]
+    )
 
 
 def _encode_own(

@@ -37,6 +37,7 @@ from headgate.format.avro_write import (
     Container,
     encode_list,
     encode_long,
+    encode_longs,
     encode_optional_bytes,
     encode_optional_long,
     encode_optional_longs,
@@ -51,6 +52,7 @@ from headgate.format.partition_values import Column, decode_bound, find_columns,
 _NO_METRICS = Metrics()
 # v1 requires a block size that nobody reads; this is what Java writes.
 _BLOCK_SIZE = encode_long(64 * 1024 * 1024)
+_ABSENT, _PRESENT = 0, 1  # the branches of a union with null
 _CONTENT_NAMES = {ManifestContent.DATA: b"data", ManifestContent.DELETES: b"deletes"}
 # Metadata of a manifest of which every entry is EXISTING and has all its numbers written out: it inherits nothing,
 # so its blocks mean the same in any later manifest. Readers skip keys they do not know.
@@ -322,11 +324,13 @@ def _find_fault(entry: NewEntry, spec_id: int, format_version: int, content: Man
 # --- entries: the order of `manifest_schemas` -----------------------------------------------------------
 
 
+@lru_cache(maxsize=1 << 15)  # a manifest that is written anew begins its entries as it did before
 def _begin_entry(numbers: _Numbers, format_version: int) -> bytes:
-    status, *others = numbers
-    if format_version == 1:
-        others = others[:1]
-    return encode_long(status) + b"".join(map(encode_optional_long, others))
+    status, snapshot_id, *sequence_numbers = numbers
+    written = [status, _PRESENT, snapshot_id]
+    for number in sequence_numbers if format_version > 1 else ():
+        written += (_ABSENT,) if number is None else (_PRESENT, number)
+    return encode_longs(written)
 
 
 def _file_v1(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
@@ -368,8 +372,7 @@ def _begin_file(file: ContentFile, partition: bytes) -> tuple[bytes, ...]:
         encode_sized(file.file_path.encode()),
         encode_sized(file.file_format.encode()),
         partition,
-        encode_long(file.record_count),
-        encode_long(file.file_size_in_bytes),
+        encode_longs((file.record_count, file.file_size_in_bytes)),
     )
 
 
@@ -385,9 +388,9 @@ def _metrics(metrics: Metrics) -> tuple[bytes, ...]:
 
 
 def _counts_or_null(counts: Mapping[int, int] | None) -> bytes:
-    if counts is None:
-        return NULL
-    return encode_list(len(counts), [encode_long(number) for pair in counts.items() for number in pair])
+    if not counts:
+        return NULL if counts is None else encode_list(0, ())
+    return encode_longs((_PRESENT, len(counts), *chain.from_iterable(counts.items()), 0))
 
 
 def _bounds_or_null(bounds: Mapping[int, bytes] | None) -> bytes:

@@ -64,6 +64,9 @@ from headgate.store.base import EntryId
 
 _WAIT_MAX_S = 0.2
 _TOTAL_TIMEOUT = "commit.retry.total-timeout-ms"
+_TOTAL_TIMEOUT_MS_MIN = (
+    1000  # with less, a table could refuse the very commit that would correct its property
+)
 _KINDS: tuple[tuple[type[HeadgateError], str], ...] = (
     (CommitUnknown, "unknown"),
     (Diverged, "diverged"),
@@ -72,7 +75,6 @@ _KINDS: tuple[tuple[type[HeadgateError], str], ...] = (
     (NotFound, "invalid"),
     (AlreadyExists, "invalid"),
 )
-_TURN_S = 1.0  # how long a group waits for another replica's
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 
@@ -98,18 +100,14 @@ def submit_commit(
     """Queue a commit of one table at its gate; `done` is told the verdict, by some thread."""
 
     def run(works: Sequence[Work], answer: Callable[[int, Verdict], None], trusts_cache: bool) -> bool:
-        hint = services.heads.peek((works[0].commits[0].target,))
-        if hint is None:
-            return run_group(services, works, answer)
-        with services.store.turn(EntryId(hint[0].id), timeout_s=_TURN_S):
-            return run_group(services, works, answer, trusts_cache=trusts_cache)
+        return run_group(services, works, answer, trusts_cache=trusts_cache)
 
     hint = services.heads.peek((work.commits[0].target,))
     if (
         hint is not None
         and (text := hint[0].metadata.envelope.properties.get(_TOTAL_TIMEOUT, "")).isdecimal()
     ):
-        bound = time.monotonic() + int(text[:12]) / 1000
+        bound = time.monotonic() + max(_TOTAL_TIMEOUT_MS_MIN, int(text[:12])) / 1000
         deadline = bound if deadline is None else min(deadline, bound)
     services.gates.submit(work, done, run=run, deadline=deadline)
 
@@ -121,7 +119,7 @@ def run_group(
     *,
     trusts_cache: bool = False,
 ) -> bool:
-    """Drive one conversation for all of them; `answer` is told each verdict once. False when a swap was lost.
+    """Drive one conversation for all of them; `answer` is told each verdict once. False when others commit there too.
 
     `trusts_cache`: heads that are remembered may be built on, since nobody else is known to commit to the tables.
     """
@@ -134,7 +132,7 @@ def run_group(
         verdicts = tuple(driver.describe_failure(member, error) for member in range(len(works)))
     for member, verdict in enumerate(verdicts):
         driver.answer(member, verdict)
-    return not driver.was_lost
+    return not driver.met_others
 
 
 def _converse(
@@ -175,14 +173,14 @@ class _Driver:
         self._answered: set[int] = set()
         self._trusts_cache = trusts_cache
         self._outbox = Outbox(services.files, services.journal, services.writers)
-        self._metadata_files: dict[int, list[str]] = {}
+        self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
         self._started = time.perf_counter()
         self._attempt = 0
-        self._in_doubt: set[int] = (
-            set()
-        )  # members of a swap that was sent, and nobody knows whether it landed
-        self.heads: tuple[Head | None, ...] = ()  # as last loaded
-        self.was_lost = False
+        # Members of a swap that was sent, and nobody knows whether it landed; of one that did.
+        self._in_doubt: set[int] = set()
+        self._stored: set[int] = set()
+        self.heads: tuple[Head | None, ...] = ()  # as last loaded or swapped in
+        self.met_others = False  # another replica commits to the same tables
 
     def carry_out(self, effect: Effect) -> Reply:
         match effect:
@@ -212,7 +210,7 @@ class _Driver:
                 self.answer(effect.member, effect.verdict)
             case Wait():
                 self._services.metrics.swap_retries.inc()
-                self.was_lost = True
+                self.met_others = True
                 time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2**effect.attempt)))
         return None
 
@@ -234,7 +232,10 @@ class _Driver:
             if hinted is not None:
                 self.heads = hinted
                 return Loaded(hinted, frozenset(), now_ms, is_hint=True)
+        remembered = services.heads.peek(effect.targets) or ()
         heads = services.heads.load(effect.targets)
+        if any(new and old.version != new.version for old, new in zip(remembered, heads, strict=False)):
+            self.met_others = True
         # Heads first: a swap of ours that lands between the two looks has then stored the key we find. The other
         # way round we would see the head it made without its key, and discard the files of a live commit.
         landed, settled = self._find_landed(only_clients=effect.attempt == 1)
@@ -298,6 +299,9 @@ class _Driver:
         for candidate, head in zip(effect.candidates, heads, strict=True):
             self._remember(candidate, head)
             self._clean_up(candidate)
+        self._stored.update(share.member for share in effect.shares)
+        new = {head.id: head for head in heads}
+        self.heads = tuple(None if head is None else new.get(head.id, head) for head in self.heads)
         return Swapped(tuple(heads))
 
     def _write_file(self, candidate: Candidate) -> tuple[Head, bool]:
@@ -313,7 +317,7 @@ class _Driver:
         if inline:
             with services.metrics.time_files("write-metadata"):
                 services.files.write_new(location, encode_file(metadata))
-            self._metadata_files.setdefault(id(candidate), []).append(location)
+            self._metadata_files[id(candidate)] = (candidate, location)
         written = MetadataLogEntry(metadata_file=location, timestamp_ms=envelope.last_updated_ms)
         checkpoint = written if inline or base is None else base.checkpoint
         id_ = services.new_uuid() if base is None else base.id
@@ -344,7 +348,9 @@ class _Driver:
 
     def _discard(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
-            written = (*self._metadata_files.pop(id(candidate), ()), *self._outbox.recall(candidate.written))
+            written = self._outbox.recall(candidate.written)
+            if (metadata := self._metadata_files.pop(id(candidate), None)) is not None:
+                written.append(metadata[1])
             if not written:
                 continue
             try:
@@ -384,7 +390,7 @@ class _Driver:
         if isinstance(verdict, Committed) and verdict.replayed:
             for commit in work.commits:  # whoever's swap it was may have died before its checkpoint
                 self._services.housekeeper.checkpoint_soon(commit.target)
-        elif isinstance(verdict, Committed) and not verdict.candidates:
+        elif isinstance(verdict, Committed) and not verdict.candidates and member not in self._stored:
             verdict = self._store_unchanged(work, verdict)
         if not isinstance(verdict, Committed):
             name_other(verdict.error, self.heads, self._services.store)

@@ -5,8 +5,9 @@
                                        └──────────── what has come meanwhile ◀──────────────────┘
 
 A single writer waits for nobody: the first to come starts a leader at once, and what arrives while it works is its
-next group. Leaders of different tables take turns on a few threads, a group each, so a busy table cannot starve the
-others. A queue is bounded; over its bound a request is refused before anything is done. A commit of several tables
+next group; where a group is dear, it waits for those who were just answered (see `company`). Leaders of different
+tables take turns on a few threads, a group each, so a busy table cannot starve the others. While another replica is
+known to commit to a table, a leader waits for the table's turn before it drains the queue. A queue is bounded; over its bound a request is refused before anything is done. A commit of several tables
 holds all their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of
 one gate take turns.
 """
@@ -18,20 +19,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from headgate.core.commit import Committed, Refused, Target, Unknown, Verdict
 from headgate.errors import CommitUnknown, QueueFull
 from headgate.service.commit_records import Work
+from headgate.service.company import Company
 from headgate.service.logs import log_crash
 from headgate.service.metrics import Metrics
 
 Done = Callable[[Verdict], None]
-# Drive one group: the works, whom to tell each verdict, whether remembered heads will do. False: a swap was lost.
+# Drive one group: the works, whom to tell each verdict, whether remembered heads will do. False: others commit too.
 RunGroup = Callable[[Sequence[Work], Callable[[int, Verdict], None], bool], bool]
 
-_CALM_S = 5.0  # so long after a swap was lost to somebody else, remembered heads are not trusted
+# The table's turn among replicas, for as long as the context lasts: a courtesy that never raises.
+TakeTurn = Callable[[Target], AbstractContextManager[object]]
+
+_CALM_S = 5.0  # so long after a commit of somebody else was met, heads are not trusted, and turns are taken
 _IDLE_GATES_MAX = 10_000
 
 
@@ -50,11 +55,16 @@ class _Gate:
     is_led: bool = False  # a group runs, or is about to
     is_held: bool = False  # a commit of several tables runs
     holders: int = 0  # commits of several tables that wait for this gate
-    lost_at: float = float("-inf")
+    met_at: float = float("-inf")  # when a commit of somebody else was met
+    company: Company = field(default_factory=Company)
 
     @property
     def is_idle(self) -> bool:
         return not (self.queue or self.is_led or self.is_held or self.holders)
+
+    @property
+    def is_calm(self) -> bool:
+        return time.monotonic() - self.met_at > _CALM_S
 
 
 class Gates:
@@ -68,7 +78,10 @@ class Gates:
         group_max: int,
         metrics: Metrics,
         idle_max: int = _IDLE_GATES_MAX,
+        take_turn: TakeTurn = nullcontext,
+        seeks_company: bool = False,
     ) -> None:
+        self._take_turn, self._seeks_company = take_turn, seeks_company
         self._queue_max, self._group_max, self._idle_max = queue_max, group_max, idle_max
         self._metrics = metrics
         self._changed = threading.Condition(threading.Lock())
@@ -92,6 +105,7 @@ class Gates:
                 )
             gate.queue.append(_Waiting(work, done, run, deadline))
             self._queued += 1
+            gate.company.note(len(gate.queue))
             if not gate.is_led and not gate.is_held and not gate.holders:
                 self._start(gate)
 
@@ -164,15 +178,21 @@ class Gates:
 
     def _lead(self, gate: _Gate) -> None:
         """Drive one group; then whoever waits to hold the gate has it, or else what has come meanwhile is led."""
-        group, expired = self._drain(gate)
-        for waiting in expired:
-            text = "the commit's time was over before its turn came; nothing was written"
-            _tell(waiting, Refused(QueueFull(text)))
-        if group:
-            _drive(gate, group)
+        gate.company.wait(lambda: len(gate.queue))
+        with nullcontext() if gate.is_calm else self._take_turn(gate.target):
+            started = time.monotonic()
+            group, expired = self._drain(gate)
+            for waiting in expired:
+                text = "the commit's time was over before its turn came; nothing was written"
+                _tell(waiting, Refused(QueueFull(text)))
+            if group:
+                _drive(gate, group)
         with self._changed:
             if group:
-                self._recent[gate.target] = time.monotonic()
+                ended = self._recent[gate.target] = time.monotonic()
+                if self._seeks_company:
+                    back = min(len(group) + len(gate.queue), self._group_max)
+                    gate.company.expect(back, took_s=ended - started)
             gate.is_led = False
             if gate.holders:
                 self._changed.notify_all()
@@ -211,9 +231,8 @@ def _drive(gate: _Gate, group: list[_Waiting]) -> None:
 
     try:
         works = [waiting.work for waiting in group]
-        calm = group[0].run(works, answer, time.monotonic() - gate.lost_at > _CALM_S)
-        if not calm:
-            gate.lost_at = time.monotonic()
+        if not group[0].run(works, answer, gate.is_calm):
+            gate.met_at = time.monotonic()
     except Exception as error:  # outermost edge of this thread: a bug, and the table's gate must go on
         log_crash("a group crashed", error, key=group[0].work.key, members=len(group))
     for member, waiting in enumerate(group):

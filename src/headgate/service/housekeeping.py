@@ -1,9 +1,8 @@
 """What the service does beside requests: checkpoints of large metadata, files of a crash, and forgetting old keys.
 
-The store holds the head of every table; a metadata file is a checkpoint of it (docs/adr/0002). Small tables
-have theirs written before every swap. For large ones this thread writes the newest head's file within about
-`interval_s` of a commit, and before a table is dropped or the service stops. A crash loses no head: at start
-the store is asked which files are behind.
+The store holds the head of every table; a metadata file is a checkpoint of it (docs/adr/0002). This thread
+writes the newest head's file within about `interval_s` of a commit, and before a table is dropped or the service
+stops. A crash loses no head: at start the store is asked which files are behind.
 """
 
 from __future__ import annotations

@@ -10,12 +10,18 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
-from headgate.core.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest import (
+    ContentFile,
+    EntryStatus,
+    ManifestEntry,
+    ManifestFile,
+    NewEntry,
+)
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.table import Snapshot, TableMetadata
@@ -26,6 +32,7 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
+from headgate.service.kept_entries import count_bytes, inherit
 from headgate.service.path_index import PathIndex
 from headgate.service.placement import metadata_folder
 from headgate.service.sized_cache import SizedCache
@@ -36,10 +43,9 @@ _LISTED_MAX = 200_000  # manifests in cached lists, of all tables; what lists sh
 _OWN_MAX = 100_000  # snapshots whose own manifests are remembered
 _WRITTEN_BYTES_MAX = 32 << 20
 _WRITTEN_ENTRY_BYTES = 2000
-_ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
 _DECODED_PER_ENCODED = 8  # what an encoded entry takes once decoded, roughly, as a multiple
+_CHANGES_BYTES = 1000  # what is remembered of a manifest takes beside its entries
 _ENCODED_BYTES = 400  # what an encoded file takes beside its bytes
-_STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has thousands of them for each file
 
 # Footprints of these snapshots, of those that the store has; the caller knows whose they are.
 LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
@@ -159,10 +165,8 @@ class ManifestStore:
         found = None if own is None or own.manifest != manifest else own.changes()
         if found is None:
             found = find_changes(self.read_entries(manifest), manifest)
-        size_bytes = _ENTRY_BYTES + (
-            sum(map(_size_bytes, found))
-            if own is None
-            else _DECODED_PER_ENCODED * len(own.encoded_changes or b"")
+        size_bytes = _CHANGES_BYTES + (
+            count_bytes(found) if own is None else _DECODED_PER_ENCODED * len(own.encoded_changes or b"")
         )
         with self._lock:
             self._changes.put(_key(manifest), found, size_bytes=size_bytes)
@@ -401,7 +405,7 @@ class ManifestStore:
                 live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
         cached = _Cached(entries, live)
         with self._lock:
-            self._manifests.put(key, cached, size_bytes=500 + sum(map(_size_bytes, entries)))
+            self._manifests.put(key, cached, size_bytes=500 + count_bytes(entries))
         return cached
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
@@ -417,35 +421,3 @@ class ManifestStore:
         if data is None:
             data = self._files.read(location, limit_bytes=_BYTES_MAX)
         return tuple(decode_manifest(data, manifest, location=location, metrics=True))
-
-
-def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-    """Entries that were written, as a reader of the manifest sees them: with the numbers that they inherit."""
-    found: list[ManifestEntry] = []
-    next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
-    for entry in entries:
-        is_added = entry.status is EntryStatus.ADDED
-        inherited = manifest.sequence_number if is_added or manifest.sequence_number == 0 else None
-        file, live = entry.file, entry.status is not EntryStatus.DELETED
-        if manifest.first_row_id is None:
-            file = file if file.first_row_id is None else replace(file, first_row_id=None)
-        elif file.first_row_id is None and live and next_row_id is not None:
-            file, next_row_id = replace(file, first_row_id=next_row_id), next_row_id + file.record_count
-        number = entry.data_sequence_number
-        number = inherited if number is None else number
-        file_number = entry.file_sequence_number
-        file_number = inherited if file_number is None else file_number
-        found.append(ManifestEntry(entry.status, entry.snapshot_id, number or 0, file_number, file))
-    return tuple(found)
-
-
-def _size_bytes(entry: ManifestEntry) -> int:
-    """What an entry takes in memory, roughly."""
-    metrics = entry.file.metrics
-    if metrics is None:
-        return _ENTRY_BYTES
-    counts = (metrics.column_sizes, metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
-    bounds = [found for found in (metrics.lower_bounds, metrics.upper_bounds) if found is not None]
-    statistics = sum(len(found) for found in counts if found is not None) + sum(map(len, bounds))
-    bound_bytes = sum(sum(map(len, found.values())) for found in bounds)
-    return _ENTRY_BYTES + statistics * _STATISTIC_BYTES + bound_bytes

@@ -10,8 +10,10 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from headgate.core.commit import Target
 from headgate.core.locations import LocationPolicy
 from headgate.files.allowed import AllowedFiles
 from headgate.files.base import Files
@@ -26,8 +28,10 @@ from headgate.service.journal import Journal
 from headgate.service.manifest_store import ManifestStore
 from headgate.service.metrics import Metrics
 from headgate.service.settings import Settings
-from headgate.store.base import Store
+from headgate.store.base import EntryId, Store
 from headgate.store.open import open_store
+
+_TURN_S = 1.0  # how long a group waits for another replica's
 
 
 @dataclass(frozen=True)
@@ -103,11 +107,18 @@ def build_services(
         clock_ms=clock_ms,
     )
     metrics = Metrics()
+
+    def take_turn(target: Target) -> AbstractContextManager[object]:
+        hint = heads.peek((target,))
+        return nullcontext() if hint is None else store.turn(EntryId(hint[0].id), timeout_s=_TURN_S)
+
     gates = Gates(
         leaders=settings.gate_leaders,
         queue_max=settings.gate_queue_max,
         group_max=settings.group_max,
         metrics=metrics,
+        take_turn=take_turn,
+        seeks_company=not files.is_soft,
     )
     metrics.gate_depth.set_function(lambda: gates.depth)
     metrics.cache_bytes.labels("heads").set_function(lambda: heads.size_bytes)

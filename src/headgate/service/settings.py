@@ -82,7 +82,7 @@ class Settings:
         8, "threads that judge and publish groups of commits, each of another table", low=1, high=256
     )
     gate_queue_max: int = _setting(
-        1024, "commits of one table that may wait; over it, 503 with Retry-After", low=1, high=1 << 20
+        512, "commits of one table that may wait; over it, 503 with Retry-After", low=1, high=1 << 20
     )
     group_max: int = _setting(64, "most commits that one swap publishes", low=1, high=1024)
     put_parallel_max: int = _setting(128, "files written to an object store at once", low=1, high=1024)

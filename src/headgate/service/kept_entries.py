@@ -1,0 +1,51 @@
+"""Entries of manifests as they are kept in memory: as a reader sees them, and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+
+_ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
+_STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has thousands of them for each file
+_COUNTED_MAX = 64  # entries of one manifest are much alike: of many, some are counted
+
+
+def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+    """Entries that were written, as a reader of the manifest sees them: with the numbers that they inherit."""
+    found: list[ManifestEntry] = []
+    next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
+    for entry in entries:
+        is_added = entry.status is EntryStatus.ADDED
+        inherited = manifest.sequence_number if is_added or manifest.sequence_number == 0 else None
+        file, live = entry.file, entry.status is not EntryStatus.DELETED
+        if manifest.first_row_id is None:
+            file = file if file.first_row_id is None else replace(file, first_row_id=None)
+        elif file.first_row_id is None and live and next_row_id is not None:
+            file, next_row_id = replace(file, first_row_id=next_row_id), next_row_id + file.record_count
+        number = entry.data_sequence_number
+        number = inherited if number is None else number
+        file_number = entry.file_sequence_number
+        file_number = inherited if file_number is None else file_number
+        found.append(ManifestEntry(entry.status, entry.snapshot_id, number or 0, file_number, file))
+    return tuple(found)
+
+
+def count_bytes(entries: Sequence[ManifestEntry]) -> int:
+    """What entries take in memory, roughly."""
+    step = len(entries) // _COUNTED_MAX + 1
+    counted = entries[::step]
+    return sum(map(_count_bytes, counted)) * len(entries) // max(1, len(counted))
+
+
+def _count_bytes(entry: ManifestEntry) -> int:
+    """What an entry takes in memory, roughly."""
+    metrics = entry.file.metrics
+    if metrics is None:
+        return _ENTRY_BYTES
+    counts = (metrics.column_sizes, metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
+    bounds = [found for found in (metrics.lower_bounds, metrics.upper_bounds) if found is not None]
+    statistics = sum(len(found) for found in counts if found is not None) + sum(map(len, bounds))
+    bound_bytes = sum(sum(map(len, found.values())) for found in bounds)
+    return _ENTRY_BYTES + statistics * _STATISTIC_BYTES + bound_bytes
