@@ -101,7 +101,7 @@ def encode_by_pyiceberg(count: int, folder: str) -> Callable[[], bytes]:
     columns = [NestedField(n, f"c{n}", StringType(), required=False) for n in COLUMNS[1:]]
     schema = TheirSchema(NestedField(1, "day", DateType(), required=False), *columns)
     spec = TheirSpec(TheirField(1, 1000, IdentityTransform(), "day"), spec_id=0)
-    stats = {name: getattr(METRICS, name) for name in Metrics.__slots__}
+    stats = {name: getattr(METRICS, name) for name in Metrics.__struct_fields__}
     entries = [
         TheirEntry.from_args(
             status=ManifestEntryStatus.ADDED,

@@ -148,7 +148,7 @@ def _by_entries(source: Source) -> Source:
 def _unsettled(manifest: ManifestFile) -> ManifestFile:
     if manifest.existing_rows_count is None:
         return manifest
-    fields = {name: getattr(manifest, name) for name in ManifestFile.__slots__}
+    fields = {name: getattr(manifest, name) for name in ManifestFile.__struct_fields__}
     return ManifestFile(**{**fields, "existing_rows_count": None})
 
 

@@ -17,20 +17,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from tools.service_process import HOST, find_free_port
 
 from headgate.cli.main import main
 from headgate.cli.options import add_settings, read_settings
+from headgate.core.commit import Target
 from headgate.files.base import Files
 from headgate.files.open import open_files
 from headgate.service import jobs
 from headgate.service.app import build_app
+from headgate.service.gate import Gates
 from headgate.service.routes import all_routes
 from headgate.service.server import open_socket, serve
 from headgate.service.services import build_services
@@ -44,11 +47,16 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Crash:
-    """Die before or after the nth call of a step: `write_new` of the files; `write`, its COMMIT, `claimed` of the store."""
+    """Die before or after the nth call of a step.
+
+    Of the files: `write_new` (any create), `write_soft` (one that is not synced), `sync`. Of the store: `write`, its
+    COMMIT, `claimed`, `drop_files`. `gather`: the gate of this table is shut until so many commits wait for it.
+    """
 
     step: str
     when: str
     nth: int
+    gather: tuple[Target, int] | None = None
 
     @classmethod
     def parse(cls, text: str) -> Crash:
@@ -95,15 +103,23 @@ class TrappedFiles:
         self._trap.pass_by("write_new", "after")
 
     def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
-        """See `Files`. To the trap a create is a create, synced or not."""
+        """See `Files`. A create is a create, synced or not, so the trap counts it twice."""
         self._trap.pass_by("write_new", "before")
+        self._trap.pass_by("write_soft", "before")
         self._files.write_soft(location, parts)
+        self._trap.pass_by("write_soft", "after")
         self._trap.pass_by("write_new", "after")
 
     def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
         """See `Files`: one after the other, so that the trap can spring between two."""
         for location, parts in files:
             self.write_soft(location, parts)
+
+    def sync(self, locations: Sequence[str]) -> None:
+        """See `Files`."""
+        self._trap.pass_by("sync", "before")
+        self._files.sync(locations)
+        self._trap.pass_by("sync", "after")
 
 
 class TrappedStore:
@@ -133,6 +149,12 @@ class TrappedStore:
             self._trap.pass_by("claimed", "after")
         return claimed
 
+    def drop_files(self, locations: Sequence[str]) -> None:
+        """See `Store`."""
+        self._trap.pass_by("drop_files", "before")
+        self._store.drop_files(locations)
+        self._trap.pass_by("drop_files", "after")
+
 
 def open_trapped_store(url: str, trap: Trap) -> Store:
     """The store of a URL, with the trap in its connections and around it."""
@@ -158,8 +180,7 @@ def open_trapped_store(url: str, trap: Trap) -> Store:
         store: Any = PostgresStore(url, connection_class=TrappedPostgres)
     else:
         store = SqliteStore(url.removeprefix("sqlite:///"), connect=connect)
-    trapped: Any = TrappedStore(store, trap)
-    return trapped
+    return cast("Store", TrappedStore(store, trap))
 
 
 # --- processes -------------------------------------------------------------------------------------------
@@ -184,7 +205,22 @@ def _run_crashing(options: Sequence[str], log: str, crash: Crash) -> None:
         )
         services.housekeeper.start()
         jobs.start(services)
+        if crash.gather is not None:
+            _gather(services.gates, *crash.gather)
         serve(build_app(services, settings, all_routes()), settings, listener)
+
+
+def _gather(gates: Gates, target: Target, count: int) -> None:
+    """Shut a table's gate until so many commits wait for it: they are one group then."""
+    held = ExitStack()
+    held.enter_context(gates.hold([target]))
+
+    def let_go() -> None:
+        with held:
+            while gates.depth < count:
+                time.sleep(_POLL_S)
+
+    threading.Thread(target=let_go, daemon=True).start()
 
 
 def _write_to(log: str) -> None:

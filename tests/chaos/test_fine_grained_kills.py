@@ -39,7 +39,9 @@ def look(change: Call, expected: dict[str, tuple[str, list[str]]], *, files: int
         return [is_there(port, table, mark, live) for table, (mark, live) in expected.items()]
 
     def leaves_little(port: int, landed: bool) -> None:
-        orphans = [name for table in expected for name in find_orphans(port, table)]
+        found = [name for table in expected for name in find_orphans(port, table)]
+        # A checkpoint may be in no log (ADR 0002, "Price").
+        orphans = [name for name in found if not name.endswith(".metadata.json")]
         assert len(orphans) <= (0 if landed else files), orphans
 
     return Change(change, found, tuple(expected), events=len(expected), also=leaves_little)
@@ -48,13 +50,13 @@ def look(change: Call, expected: dict[str, tuple[str, list[str]]], *, files: int
 def plan_append(port: int, name: str) -> Change:
     place = table_of_one_file(port, name)
     call = Call("POST", table_path(name), table_change(name, append(place, "new")))
-    return look(call, {name: ("new", ["old", "new"])}, files=3)
+    return look(call, {name: ("new", ["old", "new"])}, files=2)
 
 
 def plan_overwrite(port: int, name: str) -> Change:
     place = table_of_one_file(port, name)
     call = Call("POST", table_path(name), table_change(name, overwrite(place, "old", "new")))
-    return look(call, {name: ("new", ["new"])}, files=4)
+    return look(call, {name: ("new", ["new"])}, files=3)
 
 
 def plan_transaction(port: int, name: str) -> Change:
@@ -64,7 +66,7 @@ def plan_transaction(port: int, name: str) -> Change:
         table_change(second, append(table_of_one_file(port, second), "new")),
     ]
     call = Call("POST", "/v1/transactions/commit", {"table-changes": changes})
-    return look(call, {first: ("new", ["new"]), second: ("new", ["old", "new"])}, files=7)
+    return look(call, {first: ("new", ["new"]), second: ("new", ["old", "new"])}, files=5)
 
 
 def file_steps(count: int) -> str:
@@ -74,9 +76,9 @@ def file_steps(count: int) -> str:
 
 # What is killed before the bar has not happened, what is killed after it has.
 CHANGES: dict[str, tuple[Callable[[int, str], Change], str]] = {
-    "append": (plan_append, f"{file_steps(3)} {STORE_STEPS}"),  # manifest, list, metadata
-    "overwrite": (plan_overwrite, f"{file_steps(4)} {STORE_STEPS}"),  # and the manifest without the old file
-    "transaction": (plan_transaction, f"{file_steps(7)} {STORE_STEPS}"),
+    "append": (plan_append, f"{file_steps(2)} {STORE_STEPS}"),  # manifest, list
+    "overwrite": (plan_overwrite, f"{file_steps(3)} {STORE_STEPS}"),  # and the manifest without the old file
+    "transaction": (plan_transaction, f"{file_steps(5)} {STORE_STEPS}"),
 }
 
 

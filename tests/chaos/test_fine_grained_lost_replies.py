@@ -68,7 +68,8 @@ def test_a_thousand_fine_grained_commits_whose_answers_are_lost_are_there_exactl
         metadata = load_metadata([service.port], table)
         assert sorted(marks(metadata)) == expected
         assert live_names(metadata) == expected
-        assert find_orphans(service.port, table) == []
+        # A checkpoint that was noted after the next swap was built is in no log (ADR 0002, "Price").
+        assert [n for n in find_orphans(service.port, table) if not n.endswith(".metadata.json")] == []
     for table in tables[:AUDITED]:
         must_be_sound(service.uri, table)
 

@@ -154,7 +154,8 @@ def plan_register(port: int, name: str) -> Change:
 
 
 STORE_STEPS = "write.before.1 COMMIT.before.1 | COMMIT.after.1 write.after.1"
-# Each change with its steps; what is killed before the bar has not happened, what is killed after it has.
+# Each change with its steps; what is killed before the bar has not happened, what is killed after it has. Here a
+# commit has its metadata file written before the swap.
 CHANGES: dict[str, tuple[Callable[[int, str], Change], str]] = {
     "commit": (plan_commit, f"write_new.before.1 write_new.after.1 {STORE_STEPS}"),
     "transaction": (
@@ -168,7 +169,7 @@ CHANGES: dict[str, tuple[Callable[[int, str], Change], str]] = {
     "purge": (plan_purge, STORE_STEPS),
     "register": (plan_register, STORE_STEPS),
 }
-# Above the inline limit the metadata file is written after the commit: its steps come after the bar.
+# Without that, the metadata file is written after the commit: its steps come after the bar.
 CHECKPOINTED = (
     f"{STORE_STEPS} write_new.before.1 write_new.after.1 write.before.2 COMMIT.before.2 write.after.2"
 )
@@ -206,7 +207,8 @@ def store(database: str) -> Iterator[Store]:
 def test_a_kill_at_any_step_leaves_all_or_nothing(
     name: str, tmp_path: Path, database: str, store: Store
 ) -> None:
-    kill_at_each_step(*CHANGES[name], Lake(Cradle(tmp_path, database), store))
+    options = ("--metadata-inline-bytes", "65536")
+    kill_at_each_step(*CHANGES[name], Lake(Cradle(tmp_path, database, options), store))
 
 
 @pytest.mark.slow
@@ -214,7 +216,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(
 def test_a_kill_around_a_checkpoint_loses_no_commit_and_the_file_comes_back(
     name: str, tmp_path: Path, database: str, store: Store
 ) -> None:
-    options = ("--metadata-inline-bytes", "0", "--checkpoint-interval-s", "0.05")
+    options = ("--checkpoint-interval-s", "0.05")
     kill_at_each_step(*LARGE_CHANGES[name], Lake(Cradle(tmp_path, database, options), store))
 
 

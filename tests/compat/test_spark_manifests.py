@@ -67,7 +67,7 @@ def _rewrite_manifest(manifest: ManifestFile, envelope: Envelope) -> ManifestFil
     old.with_name(f"ours-{old.name}").write_bytes(encoded.data)
     facts: dict[str, Any] = {
         name: getattr(encoded, name)
-        for name in encoded.__slots__
+        for name in encoded.__struct_fields__
         if name.endswith("_count") or name == "partitions"
     }
     ours = replace(

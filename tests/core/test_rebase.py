@@ -10,7 +10,7 @@ import pytest
 
 from headgate.core.apply import apply
 from headgate.core.build import WriteManifest, WriteManifestList
-from headgate.core.change import Action, Append, Delete
+from headgate.core.change import Action, Append, Delete, NoAddedDataFiles, Overwrite
 from headgate.core.client_snapshot import NotRebasable
 from headgate.core.conflicts import Finding
 from headgate.core.manifest import EntryStatus
@@ -19,6 +19,7 @@ from headgate.core.rebase import (
     Rebased,
     check_rebase_property,
     is_landed,
+    is_rebasable,
     parse_rebase,
     rebase_commit,
 )
@@ -306,6 +307,19 @@ def test_every_other_requirement_must_hold() -> None:
     assert "current schema changed" in reason(rebase(lake, replace(commit, requirements=fenced)))
     stranger = (ANOTHER_TABLE, commit.requirements[1])
     assert "UUID does not match" in reason(rebase(lake, replace(commit, requirements=stranger)))
+
+
+def test_validations_that_a_request_has_besides_are_not_passed_over() -> None:
+    lake, commit = lost_race()
+    reads = Overwrite(commit_validations=(NoAddedDataFiles(filter=True),))
+    assert "validations of its own" in reason(rebase(lake, replace(commit, reads=reads)))
+
+
+def test_metadata_alone_tells_whether_a_commit_is_stale_and_may_be_rebased() -> None:
+    lake, stale = lost_race()
+    fresh = send(lake, append(lake, 5), key="fresh")
+    found = [is_rebasable(commit, lake.table) for commit in (stale, with_snapshot(stale, key_id="k"), fresh)]
+    assert found == [True, False, False]
 
 
 def test_a_base_that_was_rolled_back_is_not_rebased() -> None:

@@ -300,7 +300,7 @@ def test_pyiceberg_reads_the_list_the_entries_and_the_partitions(tmp_path: Path,
     found = first.data_file
     assert (found.file_path, found.split_offsets, found.sort_order_id) == ("a", [4, 8], 1)
     assert found.key_metadata == b"k"
-    for name in Metrics.__slots__:
+    for name in Metrics.__struct_fields__:
         assert getattr(found, name) == getattr(ALL_METRICS, name), name
         assert getattr(second.data_file, name) is None
     expected = [value.bytes if isinstance(value, UUID) else value for value in _values(names)]

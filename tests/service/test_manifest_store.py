@@ -1,4 +1,4 @@
-"""What the cache of manifests counts."""
+"""What the store of manifests counts, remembers, and need not open."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
+from headgate.core.build import WriteManifest
 from headgate.core.live import FindLive
-from headgate.core.manifest import ManifestContent, ManifestFile, Metrics
+from headgate.core.manifest import EntryStatus, ManifestContent, ManifestFile, Metrics, NewEntry
 from headgate.core.manifest_list import ManifestList
+from headgate.core.table import Snapshot
 from headgate.files.base import FileInfo
+from headgate.format.footprints import encode_footprint, hash_paths
 from headgate.format.manifest_encode import encode_manifest
 from headgate.service.manifest_store import ManifestStore
-from tests.format.entries import added, file, listed, spec_of
+from tests.core.builders import table
+from tests.format.entries import SNAPSHOT_ID, added, file, kept, listed, spec_of
 
 _LIMIT = 1_000_000
 
@@ -128,3 +132,71 @@ def test_of_many_paths_those_that_are_live_are_found() -> None:
     few = store.find_live(FindLive(manifests, frozenset({"b"})), _no_footprints)
     assert [entry.file.file_path for _, entry in few.of] == ["b"]
     assert not store.find_live(FindLive(manifests, frozenset({"d"})), _no_footprints).of
+
+
+def _manifest_of(*entries: NewEntry) -> tuple[bytes, ManifestFile]:
+    spec, schema = spec_of()
+    content = ManifestContent.DATA
+    encoded = encode_manifest(entries, spec=spec, schema=schema, format_version=2, content=content)
+    return encoded.data, listed(encoded, content)
+
+
+def _snapshot() -> Snapshot:
+    return Snapshot(snapshot_id=SNAPSHOT_ID, timestamp_ms=1, manifest_list="list.avro")
+
+
+class _Closed(_Racing):
+    """Files of which none may be opened."""
+
+    def __init__(self) -> None:
+        super().__init__(b"")
+
+    def read(self, location: str, *, limit_bytes: int) -> bytes:
+        raise AssertionError(f"{location} is opened")
+
+
+def test_a_window_is_known_from_footprints_without_opening_a_file() -> None:
+    data, manifest = _manifest_of(added(file("a")))
+    entries = ManifestStore(_Racing(data), limit_bytes=_LIMIT, new_uuid=str).read_entries(manifest)
+    body = encode_footprint([(manifest, hash_paths(["a"]), entries)])
+    store = ManifestStore(_Closed(), limit_bytes=_LIMIT, new_uuid=str)
+    own = store.read_own((_snapshot(),), lambda ids: {SNAPSHOT_ID: body})
+    assert own.of == ((manifest,),)
+    assert store.read_changes((manifest,)).of == (entries,)
+    assert store.size_bytes > 0
+    # The second time nobody asks for footprints either.
+    assert store.read_own((_snapshot(),), _no_footprints).of == own.of
+    assert store.read_changes((manifest,)).of == (entries,)
+
+
+def test_a_rewritten_manifest_tells_what_its_own_snapshot_did_and_no_more() -> None:
+    data, manifest = _manifest_of(added(file("a")), kept(file("b")))
+    store = ManifestStore(_Racing(data), limit_bytes=_LIMIT, new_uuid=str)
+    (changes,) = store.read_changes((manifest,)).of
+    assert [(entry.file.file_path, entry.status) for entry in changes] == [("a", EntryStatus.ADDED)]
+
+
+class _Kept(_Racing):
+    """Files in which what was written last is what is read."""
+
+    def write(self, location: str, data: bytes) -> None:
+        self._data = data
+
+
+def _rewrite(store: ManifestStore, files: _Kept, entries: Sequence[NewEntry]) -> ManifestFile:
+    wanted = WriteManifest(tuple(entries), 0, ManifestContent.DATA, SNAPSHOT_ID, 9, table())
+    return store.write_manifest(wanted, files.write)
+
+
+def test_a_manifest_written_anew_reads_the_same_whether_its_files_were_encoded_before_or_not() -> None:
+    files = _Kept(b"")
+    store = ManifestStore(files, limit_bytes=_LIMIT, new_uuid=str)
+    entries = [kept(file(name, spec_id=0)) for name in ("a", "b", "c")]
+    _rewrite(store, files, entries)
+    gone = NewEntry(EntryStatus.DELETED, entries[1].file, SNAPSHOT_ID, 3, 3)
+    again = _rewrite(store, files, (entries[0], gone, entries[2]))
+    fresh = ManifestStore(files, limit_bytes=_LIMIT, new_uuid=str)
+    (changes,) = store.read_changes((again,)).of
+    assert [(entry.file.file_path, entry.status) for entry in changes] == [("b", EntryStatus.DELETED)]
+    assert fresh.read_changes((again,)).of == (changes,)
+    assert fresh.read_entries(again) == store.read_entries(again)

@@ -135,6 +135,10 @@ class Applying:
 
 def _apply_one(draft: Draft, update: TableUpdate) -> None:  # one line a case: the whole policy on one screen
     match update:
+        case AddSnapshot():  # the two that nearly every commit consists of are found first
+            _add_snapshot(draft, update.snapshot)
+        case SetSnapshotRef():
+            _set_ref(draft, update)
         case AssignUuid():
             _assign_uuid(draft, update.uuid)
         case UpgradeFormatVersion():
@@ -151,10 +155,6 @@ def _apply_one(draft: Draft, update: TableUpdate) -> None:  # one line a case: t
             draft.add_order(update.sort_order)
         case SetDefaultSortOrder():
             draft.set_default_order(update.sort_order_id)
-        case AddSnapshot():
-            _add_snapshot(draft, update.snapshot)
-        case SetSnapshotRef():
-            _set_ref(draft, update)
         case RemoveSnapshots():
             _remove_snapshots(draft, update.snapshot_ids)
         case RemoveSnapshotRef():
@@ -250,7 +250,7 @@ def _check_snapshot(draft: Draft, snapshot: Snapshot) -> None:
             f"Snapshot {snapshot.snapshot_id} has no operation in its summary",
             field="updates.snapshot.summary",
         )
-    if snapshot.schema_id is not None and all(s.schema_id != snapshot.schema_id for s in envelope.schemas):
+    if snapshot.schema_id is not None and snapshot.schema_id not in [s.schema_id for s in envelope.schemas]:
         raise BadInput(
             f"Snapshot {snapshot.snapshot_id} names an unknown schema: {snapshot.schema_id}",
             field="updates.snapshot.schema-id",

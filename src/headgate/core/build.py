@@ -6,7 +6,7 @@ Judging is over when this begins (`plan`). Numbers and times come from the head 
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headgate.core.conflicts import Finding
 from headgate.core.identity_cache import IdentityCache
@@ -29,14 +29,14 @@ from headgate.core.manifest_merge import (
 )
 from headgate.core.summary import count_changes, summarise
 from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.value import Record
 from headgate.core.window import ReadEffect, ReadReply, read_entries
 from headgate.errors import InvariantBroken
 
 _POLICIES: IdentityCache[MergePolicy] = IdentityCache()
 
 
-@dataclass(frozen=True, slots=True)
-class WriteManifest:
+class WriteManifest(Record):
     """Encode and write one manifest. Answered by its `ManifestFile`."""
 
     entries: tuple[NewEntry, ...]
@@ -47,8 +47,7 @@ class WriteManifest:
     table: TableMetadata
 
 
-@dataclass(frozen=True, slots=True)
-class WriteManifestList:
+class WriteManifestList(Record):
     """Encode and write the manifest list. Answered by its location."""
 
     manifests: ManifestList
@@ -64,8 +63,7 @@ PlanReply = ReadReply | FoundLive | ManifestFile | str | AddedTwice | None
 Planning = Generator[PlanEffect, PlanReply, "Plan | Finding"]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """A snapshot that is ready to be added, and the files that were written for it."""
 
     snapshot: Snapshot
@@ -212,20 +210,16 @@ class Build:
     ) -> Generator[PlanEffect, PlanReply, ManifestFile]:
         """The same manifest with some entries marked as deleted; entries that were deleted before are left out."""
         gone = {(entry.file.identity, entry.data_sequence_number) for entry in removed}
+        paths = {entry.file.file_path for entry in removed}
         entries = []
         for entry in (yield from read_entries(manifest)):
-            if not entry.is_live:
+            if entry.status is EntryStatus.DELETED:
                 continue
-            is_gone = (entry.file.identity, entry.data_sequence_number) in gone
-            entries.append(
-                NewEntry(
-                    EntryStatus.DELETED if is_gone else EntryStatus.EXISTING,
-                    entry.file,
-                    self._snapshot_id if is_gone else entry.snapshot_id,
-                    entry.data_sequence_number,
-                    entry.file_sequence_number,
-                )
-            )
+            file, number = entry.file, entry.data_sequence_number
+            is_gone = file.file_path in paths and (file.identity, number) in gone
+            status = EntryStatus.DELETED if is_gone else EntryStatus.EXISTING
+            by = self._snapshot_id if is_gone else entry.snapshot_id
+            entries.append(NewEntry(status, file, by, number, entry.file_sequence_number))
         return (yield from self._write(tuple(entries), manifest.partition_spec_id, manifest.content))
 
 

@@ -12,6 +12,7 @@ from headgate.core.build import PlanEffect, PlanReply
 from headgate.core.change import ChangeUpdate
 from headgate.core.table import MetadataLogEntry, TableMetadata
 from headgate.core.updates import AssertCreate, TableRequirement, TableUpdate
+from headgate.core.value import Record
 from headgate.errors import CommitUnknown, HeadgateError
 
 Target = tuple[tuple[str, ...], str]  # namespace levels and name
@@ -40,8 +41,7 @@ class TableCommit:
         return any(isinstance(requirement, AssertCreate) for requirement in self.requirements)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Record):
     """One request of a group. `fold`: its append may share a snapshot with others'; None: as the table says."""
 
     key: str
@@ -49,8 +49,7 @@ class Member:
     fold: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Record):
     """A table as it is now. `version` is the token that a swap expects."""
 
     id: str
@@ -60,8 +59,7 @@ class Head:
     checkpoint: MetadataLogEntry | None  # the newest metadata file known to be written
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Record):
     """Built metadata that nobody can see yet. `base` is None for a table being created."""
 
     target: Target
@@ -97,8 +95,7 @@ class Loaded:
     is_hint: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Record):
     """What one member has in a swap, by table; `shares_with` is the member whose snapshot it was folded into."""
 
     member: int
@@ -172,8 +169,7 @@ Reply = Loaded | Swapped | SwapLost | SwapRefused | SwapUnknown | PlanReply | No
 # --- verdicts -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Record):
     """All of it is published. `heads` in the order of the commits; `replayed` when a load found our key."""
 
     heads: tuple[Head | None, ...]

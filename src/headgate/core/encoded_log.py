@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from headgate.core.value import Record
+
 _BLOCK_ITEMS = 64
 _MERGED_BLOCKS = 16  # so many small blocks at the end become one large one
 
 
-@dataclass(frozen=True, slots=True)
-class LogItem:
+class LogItem(Record):
     """One encoded item. `tag` is an optional second key that the store indexes (a manifest list's hash)."""
 
     position: int
@@ -58,8 +59,7 @@ def _merge(blocks: tuple[_Block, ...]) -> tuple[_Block, ...]:
     return (*blocks[:-_MERGED_BLOCKS], _seal(tuple(item for block in last for item in block.items)))
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedLog:
+class EncodedLog(Record):
     """An immutable value; every change is a new one that shares the unchanged blocks."""
 
     _blocks: tuple[_Block, ...] = ()

@@ -41,11 +41,11 @@ from pyiceberg.expressions.visitors import (
 )
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, FloatType, PrimitiveType, StringType
+from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, StringType
 
 from headgate.core.iceberg import partition_schema, to_schema, to_spec
-from headgate.core.manifest import ContentFile, FieldSummary, ManifestFile
-from headgate.core.metrics_filter import prepare, statistics_of
+from headgate.core.manifest import ContentFile, FieldSummary, ManifestFile, Metrics
+from headgate.core.metrics_filter import MayMatchBounds, prepare, prepare_bounds, statistics_of
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
 from headgate.errors import BadInput
@@ -162,7 +162,7 @@ class RowFilter:
         self._partitions: dict[int, Callable[[Record], bool]] = {}
         self._partition_answers: dict[tuple[int, object], bool] = {}
         self._residuals: dict[int, _Residuals] = {}
-        self._manifests: dict[int, Callable[[Any], bool]] = {}
+        self._manifests: dict[int, tuple[MayMatchBounds | None, Callable[[Any], bool]]] = {}
         self._summaries: dict[object, bool] = {}
         # Deciding is cheap and preparing is not; files of one partition share what was prepared.
         self._prepared: dict[
@@ -188,12 +188,16 @@ class RowFilter:
             may_be_nan = isinstance(column.field_type, FloatType | DoubleType)
             if may_be_nan and summary.contains_nan is not False:
                 return True  # engines do not agree on how NaN compares
-        evaluate = self._manifests.get(spec.spec_id)
-        if evaluate is None:
+        prepared = self._manifests.get(spec.spec_id)
+        if prepared is None:
             schema = to_schema(self._schema)
             projected = inclusive_projection(schema, to_spec(spec))(self.expression)
             evaluate = manifest_evaluator(to_spec(spec), schema, projected)
-            self._manifests[spec.spec_id] = evaluate
+            prepared = prepare_bounds(partition_schema(spec, self._schema), projected), evaluate
+            self._manifests[spec.spec_id] = prepared
+        may_match, evaluate = prepared
+        if may_match is not None and (bounds := _bounds_of(columns, summaries)) is not None:
+            return may_match(bounds)
         seen: Any = SimpleNamespace(partitions=list(summaries))  # all that PyIceberg looks at
         return bool(evaluate(seen))
 
@@ -260,6 +264,16 @@ class RowFilter:
     def all_rows_match(self, file: ContentFile) -> bool:
         """Whether every row of the file matches, provably."""
         return bool(self._evaluators(file)[1].eval(statistics_of(file)))
+
+
+def _bounds_of(columns: tuple[NestedField, ...], summaries: tuple[FieldSummary, ...]) -> Metrics | None:
+    """Partition summaries as if they were the statistics of one file; None when not all have their bounds."""
+    lower, upper = {}, {}
+    for column, summary in zip(columns, summaries, strict=False):
+        if summary.lower_bound is None or summary.upper_bound is None:
+            return None  # nothing but null: PyIceberg has rules for that
+        lower[column.field_id], upper[column.field_id] = summary.lower_bound, summary.upper_bound
+    return Metrics(lower_bounds=lower, upper_bounds=upper)
 
 
 def record_of(file: ContentFile) -> Record:

@@ -22,11 +22,11 @@ Service, library and simulator drive this same generator; there is no second ret
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 
 from headgate.core.build import PlanEffect, PlanReply
 from headgate.core.commit import (
     Answer,
+    Candidate,
     Committed,
     Discard,
     Effect,
@@ -197,7 +197,7 @@ class _Conversation:
         for share in judged.shares:
             commits = self._members[share.member].commits
             own = tuple(
-                replace(bases[target], written=(), updates=updates)
+                Candidate(target, bases[target].base, bases[target].metadata, (), updates)
                 for target, updates in share.parts
                 if target in new
             )

@@ -25,6 +25,7 @@ from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
 from headgate.core.requirements import find_failed
 from headgate.core.table import TableMetadata
 from headgate.core.updates import AddSnapshot, AssertTableUuid, SetSnapshotRef, TableUpdate
+from headgate.core.value import Record
 from headgate.errors import BadInput, CommitRefused, HeadgateError, InvariantBroken, NotFound
 
 GROUP_PROPERTY = "headgate.group"
@@ -55,8 +56,7 @@ class Judged:
     unwanted: tuple[Candidate, ...] = ()  # what was written for members that were refused
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
+class _Terms(Record):
     """What all commits of one attempt are judged under."""
 
     key: str
@@ -64,8 +64,7 @@ class _Terms:
     now_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(Record):
     """A commit that is well made and whose requirements hold; `changes` by their place among the updates."""
 
     commit: TableCommit

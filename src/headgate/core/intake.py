@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
+import msgspec
+
 from headgate.core.change import (
     Action,
     ChangeUpdate,
@@ -31,7 +33,7 @@ from headgate.core.identity_cache import IdentityCache
 from headgate.core.locations import PATH_PROPERTIES, LocationPolicy, find_spellings
 from headgate.core.manifest import ContentFile, FileContent, ManifestFile, PartitionValue
 from headgate.core.table import TableMetadata
-from headgate.core.value import LONG_MAX
+from headgate.core.value import LONG_MAX, Record
 from headgate.core.wire_files import WireFiles, wire_files_of
 from headgate.errors import BadInput, LocationRefused
 
@@ -69,8 +71,7 @@ class Check:
         return self.filter is None or self.filter.may_hold(manifest)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record):
     """What a writer wants, checked against its table."""
 
     action: Action
@@ -338,11 +339,18 @@ class _Scopes:
 
     def __init__(self, table: TableMetadata, files: WireFiles) -> None:
         self._table, self._files = table, files
+        self._filters: dict[bytes, RowFilter] = {}
 
     def row_filter(self, raw: object, field: str) -> RowFilter:
-        schema = self._table.schema()
-        specs = {spec.spec_id: spec for spec in self._table.envelope.partition_specs}
-        return RowFilter(parse_filter(raw, schema, field=field), schema, specs, raw=raw)
+        """A filter; the same one for those that are written alike, as a change and its validations mostly are."""
+        written = msgspec.json.encode(raw)
+        found = self._filters.get(written)
+        if found is None:
+            schema = self._table.schema()
+            specs = {spec.spec_id: spec for spec in self._table.envelope.partition_specs}
+            found = RowFilter(parse_filter(raw, schema, field=field), schema, specs, raw=raw)
+            self._filters[written] = found
+        return found
 
     def check(self, validation: Validation, field: str) -> Check:
         scope = None

@@ -18,14 +18,14 @@ from headgate.core.manifest import ContentFile, FileContent, ManifestContent, Ma
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import TableMetadata
+from headgate.core.value import Record
 from headgate.core.window import ReadEffect, ReadReply, read_entries
 from headgate.errors import BadInput, InvariantBroken
 
 _DATA, _DELETES = ManifestContent.DATA, ManifestContent.DELETES
 
 
-@dataclass(frozen=True, slots=True)
-class FindLive:
+class FindLive(Record):
     """Which of these paths are live in these manifests, of one content or of both? Answered by `FoundLive`."""
 
     manifests: ManifestList
@@ -33,8 +33,7 @@ class FindLive:
     content: ManifestContent | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundLive:
+class FoundLive(Record):
     """The live entries that were asked for, each with its manifest."""
 
     of: tuple[tuple[ManifestFile, ManifestEntry], ...] = ()
@@ -65,8 +64,7 @@ class Removal:
         return [entry.file for entries in self.entries.values() for entry in entries]
 
 
-@dataclass(frozen=True, slots=True)
-class LiveChange:
+class LiveChange(Record):
     """What a change removes from the head, data and deletes apart."""
 
     data: Removal
@@ -129,7 +127,7 @@ def _scan(
     for entry in (yield from read_entries(manifest)):
         if not entry.is_live:
             continue
-        marked = partition_of(entry.file) in change.drop_partitions
+        marked = bool(change.drop_partitions) and partition_of(entry.file) in change.drop_partitions
         if marked and reaches_others and entry.file.content is FileContent.EQUALITY_DELETES:
             marked = False  # it concerns data of other specs too; only its age can make it needless
         if is_data and entry.file.file_path in change.removed_data:

@@ -46,6 +46,7 @@ _SCHEMES = {"file": "file", "s3": "s3", "s3a": "s3", "s3n": "s3"}
 _SPELLINGS = (("file:///", "file://localhost/", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
 # In canonical form whatever one asks: no escape, no dot segment, no segment that is empty or too long.
 _PLAIN_FILE = re.compile(r"file://(?:/[A-Za-z0-9_=-][A-Za-z0-9_=.-]{0,200})+")
+_SPELLED = re.compile("|".join(sorted((p for way in _SPELLINGS for p in way), key=len, reverse=True)))
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?![.-])){1,61}[a-z0-9]")
 _ADDRESS = re.compile(r"[0-9]+(?:\.[0-9]+){3}")
@@ -139,6 +140,12 @@ def find_spellings(location: str) -> tuple[str, ...]:
             if rest != location and not rest.startswith("/"):
                 return (location, *[other + rest for other in spellings if other != prefix])
     return (location,)
+
+
+def find_stem(location: str) -> str:
+    """What all spellings of a location have in common: they have one stem, though not only they."""
+    found = _SPELLED.match(location)
+    return location if found is None else location[found.end() :]
 
 
 def _canonical(location: str, field: str, find_escape_fault: Callable[[str], str | None]) -> str:

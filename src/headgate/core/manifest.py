@@ -8,10 +8,11 @@ numbers, snapshot ids and first row ids are the effective ones (spec, "Sequence 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
 from uuid import UUID
+
+from headgate.core.value import Record
 
 # Dates are days and times are micro- or nanoseconds, as the specification stores them.
 PartitionValue = bool | int | float | str | bytes | Decimal | UUID | None
@@ -42,8 +43,7 @@ class EntryStatus(IntEnum):
     DELETED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSummary:
+class FieldSummary(Record):
     """What one partition field holds over all entries of a manifest; bounds are single-value bytes."""
 
     contains_null: bool
@@ -52,8 +52,7 @@ class FieldSummary:
     upper_bound: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFile:
+class ManifestFile(Record):
     """One entry of a manifest list. Counts may be unknown (`None`) in v1 only."""
 
     manifest_path: str
@@ -74,8 +73,7 @@ class ManifestFile:
     first_row_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(Record):
     """Column statistics by field id; bounds are single-value bytes."""
 
     column_sizes: Mapping[int, int] | None = None
@@ -86,8 +84,7 @@ class Metrics:
     upper_bounds: Mapping[int, bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContentFile:
+class ContentFile(Record):
     """A data or delete file. `partition` pairs each partition field's id with its value."""
 
     content: FileContent
@@ -118,8 +115,7 @@ class ContentFile:
         return (self.file_path, self.content_offset if self.is_dv else None)
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestEntry:
+class ManifestEntry(Record):
     """A file, and what happened to it. `file_sequence_number` is unknown for some old EXISTING entries."""
 
     status: EntryStatus
@@ -134,8 +130,7 @@ class ManifestEntry:
         return self.status is not EntryStatus.DELETED
 
 
-@dataclass(frozen=True, slots=True)
-class NewEntry:
+class NewEntry(Record):
     """An entry of a manifest to be written; a number left None is inherited by an ADDED file from the commit.
 
     Other files keep the numbers they have; only a file sequence number that was never known stays None.

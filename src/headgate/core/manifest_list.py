@@ -8,17 +8,18 @@ a size become one. Immutable. Holds no rules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
 
 from headgate.core.manifest import ManifestContent, ManifestFile
 from headgate.core.manifest_merge import Rest
+from headgate.core.value import Record
 
 _TIER = 16
 _BLOCK_MAX = 1024
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Block(Record, eq=False):
     """Manifests that are encoded together, once. Compared by identity: that is what makes its bytes reusable.
 
     `notes` is room for what others know about the block and would have to look up otherwise: its encoded bytes, or
@@ -27,7 +28,7 @@ class Block:
 
     manifests: tuple[ManifestFile, ...]
     by_path: Mapping[str, ManifestFile]
-    notes: dict[object, object] = field(default_factory=dict)
+    notes: dict[object, object] = msgspec.field(default_factory=dict)
 
 
 def _block(manifests: Sequence[ManifestFile]) -> Block:
@@ -40,8 +41,7 @@ def has_live_files(manifest: ManifestFile) -> bool:
     return added is None or existing is None or added > 0 or existing > 0
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestList:
+class ManifestList(Record):
     """A value; every change is a new one that shares the unchanged blocks."""
 
     blocks: tuple[Block, ...] = ()
@@ -49,9 +49,7 @@ class ManifestList:
     dead: tuple[str, ...] = ()  # paths of manifests without live files: the next commit leaves them out
     unnumbered: int = 0  # data manifests without a first row id
     deletes: tuple[ManifestFile, ...] = ()  # the delete manifests, in order
-    rest: Rest | None = field(
-        default=None, compare=False
-    )  # how long there is nothing to merge, if that is known
+    rest: Rest | None = None  # how long there is nothing to merge, if that is known
 
     @staticmethod
     def of(manifests: Iterable[ManifestFile]) -> ManifestList:
@@ -109,7 +107,7 @@ class ManifestList:
             for manifest in block.manifests:
                 if _is_unnumbered(manifest):
                     rows = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
-                    manifest = replace(manifest, first_row_id=next_row_id)
+                    manifest = msgspec.structs.replace(manifest, first_row_id=next_row_id)
                     next_row_id += rows
                 listed.append(manifest)
             changed = any(a is not b for a, b in zip(listed, block.manifests, strict=True))

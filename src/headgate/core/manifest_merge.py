@@ -25,6 +25,7 @@ from itertools import islice, takewhile
 
 from headgate.core.manifest import ManifestContent, ManifestFile
 from headgate.core.table import TableMetadata
+from headgate.core.value import Record
 
 MERGE_ENABLED = "commit.manifest-merge.enabled"
 TARGET_SIZE_BYTES = "commit.manifest.target-size-bytes"
@@ -118,8 +119,7 @@ class MergePlan:
     deferred: MergeKind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Record):
     """How much may come in front of manifests of which `plan_merge` merges nothing, until it may merge something.
 
     Counted in manifests of the lowest tier: they lengthen no run but the one at the front.

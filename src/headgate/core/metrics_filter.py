@@ -1,7 +1,7 @@
 """Whether the statistics of a file leave room for a row that matches a filter: PyIceberg's answer, prepared once.
 
 PyIceberg walks the bound expression anew for every file, by dispatch on types; a window of a thousand files pays for
-that a thousand times (docs/adr/0008). Here the expression becomes nested functions once. Comparisons with a bound are
+that a thousand times (docs/adr/0009). Here the expression becomes nested functions once. Comparisons with a bound are
 ours; every other predicate, and how bounds are decoded, stays PyIceberg's. A test holds both to one answer.
 """
 
@@ -34,7 +34,7 @@ _DECODED_MAX = 10_000
 _NO_METRICS = Metrics()
 
 MayMatch = Callable[[ContentFile], bool]
-_Test = Callable[[Metrics], bool]
+MayMatchBounds = Callable[[Metrics], bool]
 # What refuses a file: how its lower bound, and how its upper bound, stands to the literal.
 _REFUSED: dict[type, tuple[Any, Any]] = {
     BoundLessThan: (ge, None),
@@ -84,7 +84,12 @@ def prepare(schema: IcebergSchema, expression: BooleanExpression) -> MayMatch:
     return may_match
 
 
-def _prepare(bound: BooleanExpression) -> _Test | None:
+def prepare_bounds(schema: IcebergSchema, expression: BooleanExpression) -> MayMatchBounds | None:
+    """A function of bounds: False where no value between them can match. None: the expression is left to PyIceberg."""
+    return _prepare(_InclusiveMetricsEvaluator(schema, expression).expr)
+
+
+def _prepare(bound: BooleanExpression) -> MayMatchBounds | None:
     """A function of statistics; None when a part of the expression is left to PyIceberg."""
     if isinstance(bound, And | Or):
         left, right = _prepare(bound.left), _prepare(bound.right)
@@ -105,7 +110,9 @@ def _prepare(bound: BooleanExpression) -> _Test | None:
     return _compare(column.field_id, _decoder(column.field_type), bound.literal.value, *refused)
 
 
-def _compare(field_id: int, decode: Callable[[bytes], Any], wanted: Any, below: Any, above: Any) -> _Test:
+def _compare(
+    field_id: int, decode: Callable[[bytes], Any], wanted: Any, below: Any, above: Any
+) -> MayMatchBounds:
     def test(metrics: Metrics) -> bool:
         if below is not None and (bounds := metrics.lower_bounds) is not None:
             bound = bounds.get(field_id)

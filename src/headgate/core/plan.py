@@ -140,13 +140,7 @@ def _find_cleared(change: Change, files: WindowFiles | None) -> Generator[PlanEf
     row_filter = change.row_filter
     if row_filter is None or change.drop_partitions or files is None or not files.window.complete:
         return None
-    judged = any(
-        isinstance(check.validation, NoAddedDataFiles)
-        and check.filter is not None
-        and check.filter.raw == row_filter.raw
-        for check in change.checks
-    )
-    if not judged:
+    if not any(isinstance(c.validation, NoAddedDataFiles) and c.filter is row_filter for c in change.checks):
         return None
     others = yield from files.read(
         operations=files.find_operations() - ADDED_DATA,

@@ -64,8 +64,11 @@ def summarise(
             found[name] = str(count)
     for total, plus, minus in _TOTALS:
         before = "0" if previous is None else previous.get(total, "")
-        if before.isascii() and before.isdigit():
-            after = max(0, int(before) + counts.get(plus, 0) - counts.get(minus, 0))
+        moved = counts.get(plus, 0) - counts.get(minus, 0)
+        if not moved and before == "0":
+            found[total] = before
+        elif before.isascii() and before.isdigit():
+            after = max(0, int(before) + moved)
             if after <= LONG_MAX:  # readers count in 64 bits
                 found[total] = str(after)
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
@@ -17,7 +16,7 @@ import msgspec
 from headgate.core.encoded_log import EncodedLog
 from headgate.core.partitioning import PartitionSpec, SortOrder
 from headgate.core.schema import Schema
-from headgate.core.value import Count, Int, Long, Value
+from headgate.core.value import Count, Int, Long, Record, Value
 from headgate.errors import BadInput, InvariantBroken
 
 MAIN = "main"
@@ -131,8 +130,7 @@ class Envelope(Value):
     encryption_keys: tuple[EncryptedKey, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TableMetadata:
+class TableMetadata(Record):
     """A table's metadata: `envelope` parsed, `snapshots` and `history` encoded."""
 
     envelope: Envelope
@@ -153,10 +151,12 @@ class TableMetadata:
         newest_first = reversed(self.snapshots)
         while snapshot_id is not None and snapshot_id != until:
             # A parent mostly stands just before its child, so the log is read backwards beside the walk.
-            beside = (item for item in islice(newest_first, _LOOK_BACK) if item.key == snapshot_id)
-            item = next(beside, None) or self.snapshots.find(snapshot_id)
-            if item is None:
-                return
+            item = next(newest_first, None)
+            if item is None or item.key != snapshot_id:
+                beside = (item for item in islice(newest_first, _LOOK_BACK) if item.key == snapshot_id)
+                item = next(beside, None) or self.snapshots.find(snapshot_id)
+                if item is None:
+                    return
             snapshot = _decode_step(item.body)
             yield snapshot
             snapshot_id = snapshot.parent_snapshot_id

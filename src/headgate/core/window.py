@@ -10,11 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Set
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TypeVar
 
-from headgate.core.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from headgate.core.manifest import (
+    ContentFile,
+    EntryStatus,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    NewEntry,
+)
 from headgate.core.manifest_list import ManifestList
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.errors import InvariantBroken, Unsupported
+
+_Entry = TypeVar("_Entry", ManifestEntry, NewEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +147,7 @@ def read_entries(manifest: ManifestFile) -> Generator[ReadEffect, ReadReply, tup
     return reply
 
 
-def find_changes(entries: Iterable[ManifestEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
+def find_changes(entries: Iterable[_Entry], manifest: ManifestFile) -> tuple[_Entry, ...]:
     """The entries of files that the snapshot which added the manifest added or removed."""
     theirs, existing = manifest.added_snapshot_id, EntryStatus.EXISTING
     return tuple([e for e in entries if e.snapshot_id == theirs and e.status is not existing])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 
 from headgate.errors import InvariantBroken, Unsupported
@@ -43,12 +44,26 @@ def encode_longs(numbers: Iterable[int]) -> bytes:
     out = bytearray()
     for number in numbers:
         left = number << 1 ^ number >> 63
-        if left >> 64:
-            raise InvariantBroken(f"invariant broken: {number} has more than 64 bits")
-        while left > 0x7F:  # at most nine turns
+        if left >> 32:
+            out += _encode_large(left)
+            continue
+        while left > 0x7F:  # at most four turns
             out.append(left & 0x7F | 0x80)
             left >>= 7
         out.append(left)
+    return bytes(out)
+
+
+@lru_cache(maxsize=4096)
+def _encode_large(left: int) -> bytes:
+    """A large number, after zig-zag: mostly the id of a snapshot, which is said again and again."""
+    if left >> 64:
+        raise InvariantBroken("invariant broken: a number has more than 64 bits")
+    out = bytearray()
+    while left > 0x7F:  # at most nine turns
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
     return bytes(out)
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
 
+from headgate.core.locations import find_stem
 from headgate.core.manifest import (
     ContentFile,
     EntryStatus,
@@ -31,13 +31,8 @@ from headgate.core.manifest import (
 from headgate.core.window import find_changes
 
 HASH_BYTES = 5
-_VERSION = 2  # 1 held all entries of a manifest
+_VERSION = 3  # 1 held all entries of a manifest; 2 hashed each spelling of a path apart
 _CHANGES_BYTES_MAX = 4096
-# Field by field, in order: `dataclasses.astuple` copies deeply and takes forty times as long.
-_MANIFEST = attrgetter(*(field.name for field in fields(ManifestFile)))
-_SUMMARY = attrgetter(*(field.name for field in fields(FieldSummary)))
-_FILE = attrgetter(*(field.name for field in fields(ContentFile)))
-_METRICS = attrgetter(*(field.name for field in fields(Metrics)))
 _PARTITIONS, _FILE_METRICS = 13, 15  # their places
 # Partition values that MessagePack gives back as they were.
 _PLAIN = (bool, int, float, str, bytes, type(None))
@@ -151,13 +146,13 @@ class OwnManifest:
 
 
 def hash_path(path: str) -> bytes:
-    """Forty bits of a path: the same in every process."""
-    return hashlib.blake2b(path.encode(), digest_size=HASH_BYTES).digest()
+    """Forty bits of a path: the same in every process, and for all spellings of the path."""
+    return hashlib.blake2b(find_stem(path).encode(), digest_size=HASH_BYTES).digest()
 
 
 def hash_paths(paths: Iterable[str]) -> bytes:
     """The hashes of these paths, one after the other."""
-    return b"".join(map(hash_path, paths))
+    return b"".join([hash_path(path) for path in paths])
 
 
 def encode_footprint(own: Iterable[tuple[ManifestFile, bytes, Sequence[ManifestEntry] | None]]) -> bytes:
@@ -193,16 +188,16 @@ def _encode_own(
 
 
 def _from_manifest(manifest: ManifestFile) -> list[object]:
-    values = list(_MANIFEST(manifest))
+    values = list(astuple(manifest))
     if manifest.partitions is not None:
-        values[_PARTITIONS] = [_SUMMARY(summary) for summary in manifest.partitions]
+        values[_PARTITIONS] = [astuple(summary) for summary in manifest.partitions]
     return values
 
 
 def _from_entry(entry: ManifestEntry) -> tuple[object, ...]:
-    file = list(_FILE(entry.file))
+    file = list(astuple(entry.file))
     if entry.file.metrics is not None:
-        file[_FILE_METRICS] = _METRICS(entry.file.metrics)
+        file[_FILE_METRICS] = astuple(entry.file.metrics)
     return entry.status, entry.snapshot_id, entry.data_sequence_number, entry.file_sequence_number, file
 
 

@@ -30,6 +30,7 @@ from headgate.core.manifest import (
 )
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
+from headgate.core.value import Record
 from headgate.errors import BadInput, InvariantBroken, invariant
 from headgate.format.avro import Blocks, read_blocks
 from headgate.format.avro_write import (
@@ -62,8 +63,7 @@ _ENCODER = msgspec.json.Encoder()
 _SCHEMAS = msgspec.json.Decoder(Schema)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedFile:
+class EncodedFile(Record):
     """A file as the entries of one kind of manifest hold it, for an entry that says something else about it.
 
     All but its first row id, which changes from inherited to written; `begin` goes before that, `end` after it.
@@ -75,8 +75,7 @@ class EncodedFile:
     end: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedManifest:
+class EncodedManifest(Record):
     """A manifest's bytes, and what the manifest list says about them."""
 
     data: bytes

@@ -6,10 +6,11 @@
 
 A single writer waits for nobody: the first to come starts a leader at once, and what arrives while it works is its
 next group; where a group is dear, it waits for those who were just answered (see `company`). Leaders of different
-tables take turns on a few threads, a group each, so a busy table cannot starve the others. While another replica is
-known to commit to a table, a leader waits for the table's turn before it drains the queue. A queue is bounded; over its bound a request is refused before anything is done. A commit of several tables
-holds all their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of
-one gate take turns.
+tables take turns on a few threads, a group each, so a busy table cannot starve the others. Where replicas
+take turns at a table, a leader waits for its own before it drains the queue: who comes meanwhile is in the group. A
+queue is bounded; over its bound a request is refused before anything is done. A commit of several tables holds all
+their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of one gate
+take turns.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ Done = Callable[[Verdict], None]
 # Drive one group: the works, whom to tell each verdict, whether remembered heads will do. False: others commit too.
 RunGroup = Callable[[Sequence[Work], Callable[[int, Verdict], None], bool], bool]
 
-# The table's turn among replicas, for as long as the context lasts: a courtesy that never raises.
+# The table's turn among replicas, for as long as the context lasts: a courtesy that never raises. All take it, or who
+# has met nobody yet and does not would win every swap from those who have.
 TakeTurn = Callable[[Target], AbstractContextManager[object]]
 
-_CALM_S = 5.0  # so long after a commit of somebody else was met, heads are not trusted, and turns are taken
+_CALM_S = 5.0  # so long after a commit of somebody else was met, remembered heads are not trusted
 _IDLE_GATES_MAX = 10_000
 
 
@@ -179,7 +181,7 @@ class Gates:
     def _lead(self, gate: _Gate) -> None:
         """Drive one group; then whoever waits to hold the gate has it, or else what has come meanwhile is led."""
         gate.company.wait(lambda: len(gate.queue))
-        with nullcontext() if gate.is_calm else self._take_turn(gate.target):
+        with self._take_turn(gate.target):
             started = time.monotonic()
             group, expired = self._drain(gate)
             for waiting in expired:

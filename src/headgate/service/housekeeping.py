@@ -26,7 +26,9 @@ from headgate.service.logs import log
 from headgate.store.base import EntryId, MarkCheckpoint, Store
 
 _ROUND_INTERVAL_S = 60.0
-_KEYS_PER_ROUND_MAX = 10_000
+_KEYS_PER_BATCH = 2_000
+_KEY_BATCHES_MAX = 500
+_BATCH_PAUSE_S = 0.02
 _STALE_MAX = 10_000
 _NOTES_MAX = 5
 _BYTES_PER_S = 16 * 1024 * 1024  # a table of 64 MB of metadata is checkpointed every four seconds at most
@@ -168,7 +170,11 @@ class Housekeeper:
         """Forget old keys; take over the checkpoints and the new files of a replica that died."""
         try:
             before_ms = self._clock_ms() - self._key_lifetime_ms
-            self._store.expire_keys(before_ms=before_ms, limit=_KEYS_PER_ROUND_MAX)
+            for _ in range(_KEY_BATCHES_MAX):  # a busy service makes more keys a minute than one batch holds
+                if self._store.expire_keys(before_ms=before_ms, limit=_KEYS_PER_BATCH) < _KEYS_PER_BATCH:
+                    break
+                if self._stop.wait(_BATCH_PAUSE_S):  # commits wait for the same lock
+                    return
             self._find_stale()
             self._journal.recover(before_ms=self._clock_ms() - ABANDONED_AFTER_MS)
         except HeadgateError as error:

@@ -66,10 +66,23 @@ class _Written:
         return len(self.hashes) + _WRITTEN_ENTRY_BYTES * len(self.entries or ()) + len(self.data or b"")
 
 
-@dataclass(frozen=True, slots=True)
 class _Cached:
-    entries: tuple[ManifestEntry, ...]
-    live: dict[str, tuple[ManifestEntry, ...]]
+    """The entries of a manifest; which of them are live at a path is found out when someone asks."""
+
+    __slots__ = ("_live", "entries")
+
+    def __init__(self, entries: tuple[ManifestEntry, ...]) -> None:
+        self.entries = entries
+        self._live: dict[str, tuple[ManifestEntry, ...]] | None = None
+
+    def find_live(self, path: str) -> tuple[ManifestEntry, ...]:
+        if self._live is None:
+            live: dict[str, tuple[ManifestEntry, ...]] = {}
+            for entry in self.entries:
+                if entry.is_live:
+                    live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
+            self._live = live
+        return self._live.get(path, ())
 
 
 _Key = tuple[str, int, int | None]
@@ -162,7 +175,10 @@ class ManifestStore:
     def _read_changes(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         with self._lock:
             own = self._inline.get(manifest.manifest_path)
+            written = self._written.get(manifest.manifest_path)
         found = None if own is None or own.manifest != manifest else own.changes()
+        if found is None and written is not None and written.entries and manifest.first_row_id is None:
+            found = inherit(find_changes(written.entries, manifest), manifest)
         if found is None:
             found = find_changes(self.read_entries(manifest), manifest)
         size_bytes = _CHANGES_BYTES + (
@@ -187,7 +203,7 @@ class ManifestStore:
                 manifest = wanted.manifests.find(place)
                 if manifest is None or wanted.content not in (None, manifest.content):
                     continue
-                found.extend((manifest, entry) for entry in self._load(manifest).live.get(path, ()))
+                found.extend((manifest, entry) for entry in self._load(manifest).find_live(path))
         return FoundLive(tuple(found))
 
     def _index(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
@@ -240,7 +256,7 @@ class ManifestStore:
             encoder.add(entry, known)
         encoded = encoder.finish()
         self._keep_encoded(wanted.entries, encoded.files)
-        hashes = hash_paths(entry.file.file_path for entry in wanted.entries)
+        hashes = hash_paths([entry.file.file_path for entry in wanted.entries])
         return self._publish(wanted, encoded, _Written(hashes, wanted.entries, encoded.files), write)
 
     def merge_manifests(self, wanted: MergeManifests, write: Write) -> ManifestFile | AddedTwice | None:
@@ -262,6 +278,8 @@ class ManifestStore:
     def _find_encoded(self, entries: Sequence[NewEntry]) -> list[EncodedFile | None]:
         """What was encoded of these very files when a manifest was last written anew: all of it but a file or two."""
         found: list[EncodedFile | None] = []
+        if entries[0].status is EntryStatus.ADDED:  # so are the others
+            return [None] * len(entries)
         with self._lock:
             for entry in entries:
                 known = None if entry.status is EntryStatus.ADDED else self._encoded.get(id(entry.file))
@@ -269,6 +287,8 @@ class ManifestStore:
         return found
 
     def _keep_encoded(self, entries: Sequence[NewEntry], files: Sequence[EncodedFile]) -> None:
+        if entries[0].status is EntryStatus.ADDED:
+            return  # whoever merges them finds them with the manifest
         with self._lock:
             for entry, file in zip(entries, files, strict=True):
                 if entry.status is EntryStatus.EXISTING:
@@ -399,11 +419,7 @@ class ManifestStore:
         if cached is not None:
             return cached
         entries = self._read_entries(manifest)
-        live: dict[str, tuple[ManifestEntry, ...]] = {}
-        for entry in entries:
-            if entry.is_live:
-                live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
-        cached = _Cached(entries, live)
+        cached = _Cached(entries)
         with self._lock:
             self._manifests.put(key, cached, size_bytes=500 + count_bytes(entries))
         return cached

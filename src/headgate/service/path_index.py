@@ -1,6 +1,6 @@
 """Which manifests may list a path: eight bytes a file, for all tables of the process.
 
-A number holds forty bits of the path's hash and the manifest's ordinal, so a look-up is a binary search in a few
+A number holds forty bits of the hash of the path's stem and the manifest's ordinal, so a look-up is a binary search in a few
 sorted arrays, and a million live files take eight megabytes. It answers "perhaps there" or "certainly not": who
 finds a manifest here reads it to be sure. Manifests never change, so nothing is ever removed; when the index is over
 its limit it is emptied and fills again as it is asked. Not thread-safe: its owner holds a lock.
@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from headgate.core.locations import find_stem
 from headgate.format.footprints import HASH_BYTES, hash_path
 
 _ORDINAL_BITS = 24
@@ -29,15 +30,12 @@ class PathIndex:
         self._recent: dict[int, list[int]] = {}
         self._recent_count = 0
         self._sorted: list[array[int]] = []
+        self._sorted_count = 0
 
     @property
     def size_bytes(self) -> int:
         """How much memory it takes, roughly."""
-        return (
-            sum(len(found) * 8 for found in self._sorted)
-            + self._recent_count * 150
-            + len(self._manifests) * _MANIFEST_BYTES
-        )
+        return self._sorted_count * 8 + self._recent_count * 150 + len(self._manifests) * _MANIFEST_BYTES
 
     def __contains__(self, manifest_path: str) -> bool:
         return manifest_path in self._ordinals
@@ -63,20 +61,28 @@ class PathIndex:
             self._settle()
 
     def find(self, paths: Iterable[str]) -> dict[str, list[str]]:
-        """For each path that may be listed, the manifests that may list it."""
+        """For each path that may be listed, in this or another spelling, the manifests that may list it."""
         found: dict[str, list[str]] = {}
+        by_stem: dict[str, list[str]] = {}
         for path in paths:
-            number = int.from_bytes(hash_path(path), "big")
-            ordinals = list(self._recent.get(number, ()))
-            low = number << _ORDINAL_BITS
-            for numbers in self._sorted:
-                at = bisect_left(numbers, low)
-                while at < len(numbers) and numbers[at] >> _ORDINAL_BITS == number:
-                    ordinals.append(numbers[at] & ((1 << _ORDINAL_BITS) - 1))
-                    at += 1
-            if ordinals:
-                found[path] = [self._manifests[ordinal] for ordinal in ordinals]
+            stem = find_stem(path)
+            places = by_stem.get(stem)
+            if places is None:
+                places = by_stem[stem] = self._find(path)
+            if places:
+                found[path] = places
         return found
+
+    def _find(self, path: str) -> list[str]:
+        number = int.from_bytes(hash_path(path), "big")
+        ordinals = list(self._recent.get(number, ()))
+        low = number << _ORDINAL_BITS
+        for numbers in self._sorted:
+            at = bisect_left(numbers, low)
+            while at < len(numbers) and numbers[at] >> _ORDINAL_BITS == number:
+                ordinals.append(numbers[at] & ((1 << _ORDINAL_BITS) - 1))
+                at += 1
+        return [self._manifests[ordinal] for ordinal in ordinals]
 
     def clear(self) -> None:
         """Forget everything."""
@@ -85,6 +91,7 @@ class PathIndex:
         self._recent.clear()
         self._recent_count = 0
         self._sorted.clear()
+        self._sorted_count = 0
 
     def _settle(self) -> None:
         """Move what is recent into a sorted array, and make one of arrays that are many and small."""
@@ -94,6 +101,7 @@ class PathIndex:
             for ordinal in ordinals
         )
         self._sorted.append(array("Q", numbers))
+        self._sorted_count += len(numbers)
         self._recent.clear()
         self._recent_count = 0
         while len(self._sorted) >= _TIERS and len(self._sorted[-_TIERS]) <= _TIERS * len(self._sorted[-1]):
