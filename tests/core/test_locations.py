@@ -19,6 +19,7 @@ from headgate.core.locations import (
     canonical_file,
     check_properties,
     find_spellings,
+    find_stem,
 )
 from headgate.errors import LocationRefused
 
@@ -414,3 +415,8 @@ def test_a_location_is_found_under_every_spelling_that_engines_use() -> None:
     assert {frozenset(find_spellings(spelling)) for spelling in spellings} == {frozenset(spellings)}
     assert find_spellings("s3a://b/k") == ("s3a://b/k", "s3://b/k", "s3n://b/k")
     assert find_spellings("mem://b/k") == ("mem://b/k",)
+
+
+@given(LOCATIONS)
+def test_all_spellings_of_a_location_have_one_stem(location: str) -> None:
+    assert {find_stem(spelling) for spelling in find_spellings(location)} == {find_stem(location)}

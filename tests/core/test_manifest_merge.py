@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
@@ -26,6 +26,7 @@ from headgate.core.manifest_merge import (
     MergePlan,
     MergePolicy,
     background_change,
+    find_rest,
     merge,
     parse_policy,
     plan_merge,
@@ -231,6 +232,55 @@ def test_manifests_that_no_bin_could_hold_together_are_no_work() -> None:
     policy = MergePolicy(target_size_bytes=100 * KIB, full_size_bytes=100 * KIB)
     assert plan_merge(several(20, manifest_length=60 * KIB), policy, budget=PLENTY) == MergePlan()
     assert background_change(several(20, manifest_length=60 * KIB), policy, idle=True) is None
+
+
+# --- rest: for how long there is nothing to plan ----------------------------------------------------------
+
+SOME = st.builds(
+    small,
+    st.uuids().map(str),
+    entries=st.sampled_from([1, 1, 1, 2, 3, 10, 30]),
+    existing=st.booleans(),
+    manifest_length=st.sampled_from([KIB, 4 * KIB, 40 * KIB]),
+    partition_spec_id=st.sampled_from([3, 3, 3, 4]),
+    content=st.sampled_from([DATA, DATA, DELETES]),
+)
+POLICIES = st.builds(
+    MergePolicy,
+    min_count=st.sampled_from([1, 12, 20, 40]),
+    target_size_bytes=st.sampled_from([8 * KIB, 40 * KIB, 8 * MIB]),
+    full_size_bytes=st.sampled_from([60 * KIB, 200 * KIB, 16 * MIB]),
+)
+
+
+@given(st.lists(SOME, max_size=30), st.lists(SOME, max_size=20), POLICIES, st.integers(1, 40))
+def test_as_long_as_manifests_rest_a_plan_merges_nothing_of_them(
+    older: list[ManifestFile], newer: list[ManifestFile], policy: MergePolicy, look: int
+) -> None:
+    budget = replace(COMMIT_BUDGET, look=look)
+    assume(not plan_merge(older, policy, budget=budget).bins)
+    rest = find_rest(older, policy, budget=budget)
+    for manifest in newer:
+        if rest is None:
+            break
+        assert not plan_merge(older, policy, budget=budget).bins
+        older, rest = [manifest, *older], rest.after([manifest])
+
+
+def test_a_tier_that_fills_one_by_one_rests_until_it_is_full() -> None:
+    rest, count = find_rest(several(1), MergePolicy()), 1
+    while rest is not None and count < 100:
+        rest, count = rest.after(several(1)), count + 1
+    assert count == MergePolicy().fan_in
+    assert len(plan_merge(several(count), MergePolicy()).bins[0]) == count
+
+
+def test_a_manifest_of_a_higher_tier_ends_the_rest_of_those_behind_it() -> None:
+    older = [*several(2), *several(2, "old", entries=3)]
+    rest = find_rest(older, TWELVE)
+    assert rest is not None
+    assert rest.after([small("one", entries=3)]) is None
+    assert names(plan_merge([small("one", entries=3), *older], TWELVE)) == ["one m0 m1 old0 old1"]
 
 
 # --- the background -------------------------------------------------------------------------------------

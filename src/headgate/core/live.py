@@ -71,6 +71,9 @@ class LiveChange(Record):
     deletes: Removal
 
 
+NOTHING = LiveChange(Removal(), Removal())
+
+
 def find_live(
     manifests: ManifestList, paths: Iterable[str], content: ManifestContent | None = None
 ) -> Generator[LiveEffect, LiveReply, tuple[tuple[ManifestFile, ManifestEntry], ...]]:
@@ -91,10 +94,10 @@ def find_removals(
 
     Data of a sequence number above `cleared_after` is known not to match the row filter.
     """
-    data, deletes = Removal(), Removal()
     scans = change.row_filter is not None or bool(change.drop_partitions)
     if not scans and not change.removed_data and not change.removed_deletes:
-        return LiveChange(data, deletes)  # an append does not look at every manifest
+        return NOTHING  # an append does not look at every manifest
+    data, deletes = Removal(), Removal()
     for manifest, entry in (yield from find_live(manifests, change.removed_data, _DATA)):
         data.add(manifest, entry)
     if scans:

@@ -23,16 +23,17 @@ class Block(Record, eq=False):
     """Manifests that are encoded together, once. Compared by identity: that is what makes its bytes reusable.
 
     `notes` is room for what others know about the block and would have to look up otherwise: its encoded bytes, or
-    that it is in an index.
+    that it is in an index. `parts` are the blocks that it was made of, until somebody took over what they noted.
     """
 
     manifests: tuple[ManifestFile, ...]
     by_path: Mapping[str, ManifestFile]
+    parts: list[Block]
     notes: dict[object, object] = msgspec.field(default_factory=dict)
 
 
-def _block(manifests: Sequence[ManifestFile]) -> Block:
-    return Block(tuple(manifests), {manifest.manifest_path: manifest for manifest in manifests})
+def _block(manifests: Sequence[ManifestFile], parts: Sequence[Block] = ()) -> Block:
+    return Block(tuple(manifests), {manifest.manifest_path: manifest for manifest in manifests}, list(parts))
 
 
 def has_live_files(manifest: ManifestFile) -> bool:
@@ -160,7 +161,7 @@ def _merge(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
             run += 1
         if run < _TIER:
             break
-        merged = _block([manifest for block in blocks[:run] for manifest in block.manifests])
+        merged = _block([manifest for block in blocks[:run] for manifest in block.manifests], blocks[:run])
         blocks = (merged, *blocks[run:])
         tier = size
     return blocks

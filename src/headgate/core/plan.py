@@ -24,6 +24,7 @@ from headgate.core.change import (
 from headgate.core.conflicts import ADDED_DATA, Finding, Judgement, find_conflict, mode_of
 from headgate.core.intake import LIVE_AT_HEAD, Change
 from headgate.core.live import (
+    NOTHING,
     LiveChange,
     find_live,
     find_removals,
@@ -186,6 +187,8 @@ def _judge_live(
     change: Change, manifests: ManifestList, removals: LiveChange
 ) -> Generator[PlanEffect, PlanReply, Finding | None]:
     """What must hold at the head itself."""
+    if removals is NOTHING and change.action is Action.APPEND and not (change.checks or change.added_deletes):
+        return (yield from _find_live_twice(change, manifests, set(), set()))  # the one rule that is left
     gone = {file.file_path for file in removals.data.files()}
     gone_deletes = {file.file_path for file in removals.deletes.files()}
     finding = yield from _judge_required(change, manifests, frozenset(gone), frozenset(gone_deletes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from headgate.core.intake import partition_of
@@ -20,9 +19,9 @@ _TOTALS = (
 )
 
 
-def count_changes(added: Iterable[ContentFile], removed: Iterable[ContentFile]) -> Counter[str]:
-    """Counters of a change; those that are zero are left out."""
-    counts: Counter[str] = Counter()
+def count_changes(added: Iterable[ContentFile], removed: Iterable[ContentFile]) -> dict[str, int]:
+    """Counters of a change; those that are zero may be left out."""
+    counts: dict[str, int] = {}
     partitions = set()
     for files, is_added in ((added, True), (removed, False)):
         for file in files:
@@ -55,7 +54,7 @@ def _counters(file: ContentFile, *, added: bool) -> tuple[tuple[str, int], ...]:
 
 
 def summarise(
-    operation: str, counts: Counter[str], extra: Mapping[str, str], previous: Mapping[str, str] | None
+    operation: str, counts: Mapping[str, int], extra: Mapping[str, str], previous: Mapping[str, str] | None
 ) -> dict[str, str]:
     """A snapshot's summary. A total that the parent does not know stays unknown; a first snapshot starts at zero."""
     found = {"operation": operation, **extra}

@@ -43,6 +43,9 @@ def encode_longs(numbers: Iterable[int]) -> bytes:
     """Several numbers, one after the other."""
     out = bytearray()
     for number in numbers:
+        if 0 <= number < 0x40:
+            out.append(number << 1)
+            continue
         left = number << 1 ^ number >> 63
         if left >> 32:
             out += _encode_large(left)

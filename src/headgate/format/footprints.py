@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
 from headgate.core.locations import find_stem
 from headgate.core.manifest import (
@@ -188,16 +187,16 @@ def _encode_own(
 
 
 def _from_manifest(manifest: ManifestFile) -> list[object]:
-    values = list(astuple(manifest))
+    values = list(msgspec.structs.astuple(manifest))
     if manifest.partitions is not None:
-        values[_PARTITIONS] = [astuple(summary) for summary in manifest.partitions]
+        values[_PARTITIONS] = [msgspec.structs.astuple(summary) for summary in manifest.partitions]
     return values
 
 
 def _from_entry(entry: ManifestEntry) -> tuple[object, ...]:
-    file = list(astuple(entry.file))
+    file = list(msgspec.structs.astuple(entry.file))
     if entry.file.metrics is not None:
-        file[_FILE_METRICS] = astuple(entry.file.metrics)
+        file[_FILE_METRICS] = msgspec.structs.astuple(entry.file.metrics)
     return entry.status, entry.snapshot_id, entry.data_sequence_number, entry.file_sequence_number, file
 
 
@@ -206,7 +205,7 @@ def _is_plain(entry: ManifestEntry) -> bool:
 
 
 def _to_manifest(manifest: _Manifest) -> ManifestFile:
-    values = list(astuple(manifest))
+    values = list(msgspec.structs.astuple(manifest))
     values[_PARTITIONS] = _to_summaries(bytes(manifest.partitions))
     return ManifestFile(*values)
 
@@ -215,13 +214,13 @@ def _to_manifest(manifest: _Manifest) -> ManifestFile:
 def _to_summaries(encoded: bytes) -> tuple[FieldSummary, ...] | None:
     """Remembered, because commits into one partition all say the same."""
     found = _DECODE_SUMMARIES(encoded)
-    return None if found is None else tuple([FieldSummary(*astuple(summary)) for summary in found])
+    return None if found is None else tuple([FieldSummary(*msgspec.structs.astuple(summary)) for summary in found])
 
 
 def _to_entry(entry: _Entry) -> ManifestEntry:
-    file = list(astuple(entry.file))
+    file = list(msgspec.structs.astuple(entry.file))
     if entry.file.metrics is not None:
-        file[_FILE_METRICS] = Metrics(*astuple(entry.file.metrics))
+        file[_FILE_METRICS] = Metrics(*msgspec.structs.astuple(entry.file.metrics))
     return ManifestEntry(
         entry.status,
         entry.snapshot_id,

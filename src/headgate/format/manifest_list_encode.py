@@ -13,6 +13,7 @@ import msgspec
 
 from headgate.core.manifest import FieldSummary, ManifestContent, ManifestFile
 from headgate.core.manifest_list import Block, ManifestList
+from headgate.core.value import Record
 from headgate.errors import BadInput, invariant
 from headgate.format.avro_write import (
     NULL,
@@ -58,19 +59,37 @@ def encode_manifest_list(
     blocks = manifests.blocks if isinstance(manifests, ManifestList) else ManifestList.of(manifests).blocks
     for block in blocks:
         known = block.notes.get(format_version)
-        parts.append(known if isinstance(known, bytes) else _encode_block(block, format_version))
+        parts.append((known if isinstance(known, _Encoded) else _encode_block(block, format_version)).data)
     return b"".join(parts)
 
 
-def _encode_block(block: Block, format_version: int) -> bytes:
+class _Encoded(Record):
+    """What is noted of a block: its bytes, and those of each manifest, for the larger block that it becomes part of."""
+
+    data: bytes
+    records: list[bytes]
+
+
+def _encode_block(block: Block, format_version: int) -> _Encoded:
     """The bytes of a block, noted for every list that shares the block."""
-    encode = _manifest_file_v1 if format_version == 1 else _manifest_file_v2
-    records = [encode(manifest) for manifest in block.manifests]
-    if format_version >= 3:
-        pairs = zip(records, block.manifests, strict=True)
-        records = [record + _row_id(manifest) for record, manifest in pairs]
-    encoded = block.notes[format_version] = write_blocks(_plain_container(format_version)[0], records)
+    records: list[bytes] = []
+    for part in tuple(block.parts) or (block,):  # another thread may be through with them at any time
+        known = part.notes.get(format_version)
+        if isinstance(known, _Encoded):
+            records += known.records
+        else:
+            records += [_encode_manifest(manifest, format_version) for manifest in part.manifests]
+    block.parts.clear()
+    data = write_blocks(_plain_container(format_version)[0], records)
+    encoded = block.notes[format_version] = _Encoded(data, records)
     return encoded
+
+
+def _encode_manifest(manifest: ManifestFile, format_version: int) -> bytes:
+    if format_version == 1:
+        return _manifest_file_v1(manifest)
+    record = _manifest_file_v2(manifest)
+    return record if format_version == 2 else record + _row_id(manifest)
 
 
 @lru_cache(maxsize=len(VERSIONS))

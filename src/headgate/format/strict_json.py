@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headgate.core.value import Record
 from headgate.errors import BadInput, TooLarge
 
 DEPTH_MAX = 64
@@ -67,7 +68,8 @@ def prepare_kinds() -> None:
     msgspec 0.22 learns what a Struct holds when it is first asked to decode one, and two threads that ask at once
     end the process (SIGSEGV): a service restarted under load died in its first second.
     """
-    kinds = list(msgspec.Struct.__subclasses__())
+    # Records are never decoded, and some hold what JSON cannot tell apart.
+    kinds = [kind for kind in msgspec.Struct.__subclasses__() if kind is not Record]
     for kind in kinds:  # grows while it is walked
         kinds.extend(kind.__subclasses__())
         msgspec.json.Decoder(kind)

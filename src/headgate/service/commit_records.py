@@ -49,7 +49,7 @@ Published = Mapping[Target, tuple[Candidate, Head]]  # what one swap publishes, 
 
 def added_snapshots(updates: Iterable[TableUpdate]) -> tuple[Snapshot, ...]:
     """The snapshots that updates bring, in order."""
-    return tuple(update.snapshot for update in updates if isinstance(update, AddSnapshot))
+    return tuple([update.snapshot for update in updates if isinstance(update, AddSnapshot)])
 
 
 def key_operation(
