@@ -16,13 +16,13 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 
 from headgate.core.apply import apply
+from headgate.core.build import Planning
 from headgate.core.change import BoundMap, ChangeUpdate, CountMap, PartitionKey, WireFile
 from headgate.core.conflicts import Finding
 from headgate.core.create import TableDefinition, build_table
 from headgate.core.intake import take_in
 from headgate.core.manifest import ContentFile, FileContent, ManifestContent, ManifestEntry
 from headgate.core.partitioning import PartitionField, PartitionSpec
-from headgate.core.build import Planning
 from headgate.core.plan import plan_change
 from headgate.core.schema import Field, Schema
 from headgate.core.table import MAIN, Snapshot, TableMetadata

@@ -23,7 +23,9 @@ MAIN = "main"
 FORMAT_VERSIONS = (1, 2, 3)
 FORMAT_VERSION_DEFAULT = 2
 _LOOK_BACK = 16  # items between a snapshot and its parent, before the parent is looked up
-_STEPS_MAX = 16_384  # decoded steps that are remembered, of all tables: a window is walked by one change after another
+_STEPS_MAX = (
+    16_384  # decoded steps that are remembered, of all tables: a window is walked by one change after another
+)
 
 
 class Snapshot(Value):

@@ -214,7 +214,11 @@ def _to_manifest(manifest: _Manifest) -> ManifestFile:
 def _to_summaries(encoded: bytes) -> tuple[FieldSummary, ...] | None:
     """Remembered, because commits into one partition all say the same."""
     found = _DECODE_SUMMARIES(encoded)
-    return None if found is None else tuple([FieldSummary(*msgspec.structs.astuple(summary)) for summary in found])
+    return (
+        None
+        if found is None
+        else tuple([FieldSummary(*msgspec.structs.astuple(summary)) for summary in found])
+    )
 
 
 def _to_entry(entry: _Entry) -> ManifestEntry:

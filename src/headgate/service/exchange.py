@@ -157,9 +157,7 @@ def no_content() -> Reply:
     return Reply(HTTPStatus.NO_CONTENT)
 
 
-def later(
-    start: Callable[[Callable[[Verdict], None]], None], finish: Callable[[Committed], Reply]
-) -> Reply:
+def later(start: Callable[[Callable[[Verdict], None]], None], finish: Callable[[Committed], Reply]) -> Reply:
     """A reply that comes when a commit has its verdict."""
     return Reply(HTTPStatus.ACCEPTED, later=Later(start, finish))
 

@@ -42,7 +42,15 @@ _OPERATIONS: dict[str, tuple[str, str]] = {
     "drop-namespace": ("drop-namespace", _NAMESPACE),
 }
 _WITH_UPDATES = frozenset(("create-table", "update-table", "create-view", "update-view"))
-_PASSED_ON = ("updates", "updates-omitted", "metadata-location", "added-snapshots", "properties", "folded", "folded-count")
+_PASSED_ON = (
+    "updates",
+    "updates-omitted",
+    "metadata-location",
+    "added-snapshots",
+    "properties",
+    "folded",
+    "folded-count",
+)
 _NAMESPACE_CHANGES = ("updated", "removed", "missing")
 
 

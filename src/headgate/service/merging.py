@@ -29,7 +29,9 @@ PRINCIPAL = "headgate"
 _EVERY_S = 1.0
 _QUIET_S = 3.0  # so long after its last commit a table is quiet
 _LEAST = 25  # manifests that a quiet table must have before its readers are worth a commit
-_COMMITS_MAX = 100  # of one table in one round: with a bounded part each, more are needed only by a foreign mess
+_COMMITS_MAX = (
+    100  # of one table in one round: with a bounded part each, more are needed only by a foreign mess
+)
 
 
 class Merger:
