@@ -247,24 +247,23 @@ def test_a_failure_after_an_unknown_swap_is_unknown_and_never_a_sure_refusal(
 
 
 def test_a_refusal_stored_by_a_twin_with_the_same_key_is_not_taken_for_a_commit(
-    client: AppClient, store: UnsureStore
+    client: AppClient, store: UnsureStore, tmp_path: Path
 ) -> None:
     metadata = create(client, "t")
     ours, theirs = build_commit("t", metadata), build_commit("t", metadata)
     call = ours.call()
     twin: list[httpx.Response] = []
+    with app_client(tmp_path, store=store.real) as replica:  # this one's gate is busy with the first request
 
-    def they_win_and_the_twin_is_refused(_: Do) -> None:
-        # In a thread of its own, as another replica would: this one is busy with the first request.
-        with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(ask, client, theirs.call()).result().status_code == 200
-            twin.append(pool.submit(ask, client, call).result())
+        def they_win_and_the_twin_is_refused(_: Do) -> None:
+            assert ask(replica, theirs.call()).status_code == 200
+            twin.append(ask(replica, call))
 
-    store.endings = [they_win_and_the_twin_is_refused]
-    answer = ask(client, call)
-    assert [twin[0].status_code, answer.status_code] == [409, 409], answer.text
-    assert snapshot_ids(load(client, "t")) == [theirs.snapshot_id]
-    assert ask(client, call).status_code == 409
+        store.endings = [they_win_and_the_twin_is_refused]
+        answer = ask(client, call)
+        assert [twin[0].status_code, answer.status_code] == [409, 409], answer.text
+        assert snapshot_ids(load(client, "t")) == [theirs.snapshot_id]
+        assert ask(client, call).status_code == 409
 
 
 def test_the_same_request_from_many_threads_at_once_commits_once(

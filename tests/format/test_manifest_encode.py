@@ -30,6 +30,7 @@ from headgate.core.manifest import (
     NewEntry,
     PartitionValue,
 )
+from headgate.core.manifest_list import ManifestList
 from headgate.core.partitioning import PartitionField, PartitionSpec
 from headgate.core.schema import Field, Schema
 from headgate.errors import BadInput, InvariantBroken, Unsupported
@@ -64,7 +65,7 @@ def _decode(encoded: EncodedManifest, content: ManifestContent = DATA, **facts: 
     return list(decode_manifest(encoded.data, manifest, location="m", metrics=True))
 
 
-def _encode_list(manifests: Sequence[ManifestFile], version: int, **facts: Any) -> bytes:
+def _encode_list(manifests: ManifestList | Sequence[ManifestFile], version: int, **facts: Any) -> bytes:
     known: dict[str, Any] = {
         "snapshot_id": SNAPSHOT_ID,
         "parent_snapshot_id": 6999,
@@ -159,6 +160,18 @@ def test_a_manifest_list_comes_back_as_it_went_in(version: int) -> None:
     else:
         manifests.append(listed(encoded, DELETES, partitions=()))
     assert decode_manifest_list(_encode_list(manifests, version), location="l") == tuple(manifests)
+
+
+@pytest.mark.parametrize("step", [1, 3, 400])
+def test_a_list_that_grew_says_the_same_whenever_it_was_encoded_on_the_way(step: int) -> None:
+    encoded = _encode([added(file("a"))], version=2)
+    grown, everything = ManifestList(), list[ManifestFile]()
+    for n in range(300):
+        new = listed(encoded, DATA, manifest_path=f"m{n}.avro")
+        grown, everything = grown.next([new]), [new, *everything]
+        if n % step == 0:
+            assert decode_manifest_list(_encode_list(grown, 2), location="l") == tuple(everything)
+    assert decode_manifest_list(_encode_list(grown, 2), location="l") == tuple(everything)
 
 
 _LONGS = st.integers(-(2**63), 2**63 - 1)

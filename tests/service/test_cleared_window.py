@@ -108,7 +108,7 @@ def test_a_validation_by_another_filter_clears_nothing(client: AppClient) -> Non
     assert live_paths(client, "t") == []
 
 
-def test_manifests_of_the_window_are_not_opened(tmp_path: Path) -> None:
+def test_after_a_restart_manifests_that_footprints_know_are_not_opened(tmp_path: Path) -> None:
     with app_client(tmp_path, store=SqliteStore(tmp_path / "catalog.db")) as client:
         make_namespace(client)
         created(client)

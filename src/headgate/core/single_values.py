@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -152,7 +153,7 @@ class BoundReader:
 
     def __init__(self, type_: PrimitiveType) -> None:
         self._type = type_
-        self._read = from_bytes.dispatch(type(type_))
+        self._read: Callable[[PrimitiveType, bytes], Any] = from_bytes.dispatch(type(type_))
         self._size_bytes = len(type_) if isinstance(type_, FixedType) else None
         self._is_ordered = isinstance(type_, _ORDERED)
 

@@ -270,6 +270,8 @@ class _Partitions:
         self._wider: list[list[PartitionValue]] = [[] for _ in layout.columns]
 
     def encode(self, file: ContentFile) -> bytes:
+        if not file.partition and not self._layout.columns:
+            return b""
         # Equal floats may differ in bytes (0.0 and -0.0), so those are told apart by their text.
         key: object = repr(file.partition) if self._layout.has_floats else file.partition
         encoded = self._encoded.get(key)

@@ -350,12 +350,15 @@ class ManifestStore:
         write(location, data)
         self._keep_list(location, wanted.manifests)
         with self._lock:
-            made = self._made.pop(wanted.snapshot_id, [])
+            made = self._made.pop(wanted.snapshot_id, ())
         # New ones stand in front, also those that a client wrote; what was rewritten in its place was made here.
         front = wanted.manifests.blocks[0].manifests if wanted.manifests.blocks else ()
-        own = {m.manifest_path: m for m in front if m.added_snapshot_id == wanted.snapshot_id}
-        own |= {path: m for path in made if (m := wanted.manifests.find(path)) is not None}
-        self._keep_own({location: tuple(own.values())})
+        own = [manifest for manifest in front if manifest.added_snapshot_id == wanted.snapshot_id]
+        known = [manifest.manifest_path for manifest in own]
+        for path in made:
+            if path not in known and (manifest := wanted.manifests.find(path)) is not None:
+                own.append(manifest)
+        self._keep_own({location: tuple(own)})
         return location
 
     def footprint(self, snapshot: Snapshot) -> bytes | None:

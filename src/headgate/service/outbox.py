@@ -1,8 +1,9 @@
 """Files that a group has to write before its swap: soft and journalled on a disk, by parallel PUTs on an object store.
 
 On a disk nothing is written before `flush`, which writes the files without a sync and returns what belongs in the
-journal, in the swap's own transaction. On an object store each PUT begins at once, while the group is still being
-judged, and `flush` waits for all of them.
+journal, in the swap's own transaction. A large file (the list of thousands of manifests) would cost more there than a
+sync of its own. It, and each PUT on an object store, begins at once, while the group is still being judged, and
+`flush` waits for all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from headgate.files.base import Files
 from headgate.service.journal import Journal
 from headgate.store.base import PutFile
 
+_SOFT_BYTES_MAX = 96 << 10  # of one file; a larger one costs more in the journal than a sync of its own
 _JOURNAL_BYTES_MAX = 4 << 20  # of one group; what is beyond is written durably at once
 
 
@@ -29,7 +31,7 @@ class Outbox:
 
     def put(self, location: str, data: bytes) -> None:
         """Have a file written by the time of the next `flush`."""
-        if self._files.is_soft:
+        if self._files.is_soft and len(data) <= _SOFT_BYTES_MAX:
             self._waiting[location] = data
         else:
             self._begun[location] = self._begin(location, data)
