@@ -143,6 +143,8 @@ def _find_cleared(change: Change, files: WindowFiles | None) -> Generator[PlanEf
         return None
     if not any(isinstance(c.validation, NoAddedDataFiles) and c.filter is row_filter for c in change.checks):
         return None
+    if change.base_snapshot_id is not None and files.window.base_sequence_number == 0:
+        return None  # the base has expired: nobody knows its number any more
     others = yield from files.read(
         operations=files.find_operations() - ADDED_DATA,
         content=ManifestContent.DATA,
