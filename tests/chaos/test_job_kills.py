@@ -83,9 +83,9 @@ def publishing(nth: int) -> str:
 
 
 PLANS: dict[str, tuple[Callable[[int, str], Plan], str]] = {
-    "commit": (plan_commit, f"{acknowledging(1)} claimed.after.1 {file_steps(3)} {publishing(2)}"),
-    "transaction": (plan_transaction, f"{acknowledging(1)} claimed.after.1 {file_steps(6)} {publishing(2)}"),
-    "streams": (plan_streams, f"{acknowledging(3)} claimed.after.1 {file_steps(3)} {publishing(4)}"),
+    "commit": (plan_commit, f"{acknowledging(1)} claimed.after.1 {file_steps(1)} {publishing(2)}"),
+    "transaction": (plan_transaction, f"{acknowledging(1)} claimed.after.1 {file_steps(2)} {publishing(2)}"),
+    "streams": (plan_streams, f"{acknowledging(3)} claimed.after.1 {file_steps(1)} {publishing(4)}"),
 }
 
 

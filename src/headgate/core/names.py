@@ -11,6 +11,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 from headgate.errors import BadInput
 
@@ -81,6 +82,12 @@ def _find_fault(name: str) -> str | None:
         return "it is empty"
     if len(name) > NAME_BYTES_MAX:
         return f"it is longer than {NAME_BYTES_MAX} bytes"
+    return _find_short_fault(name)
+
+
+@lru_cache(maxsize=4096)
+def _find_short_fault(name: str) -> str | None:
+    """Remembered: the same few names come with every request."""
     if name in (".", ".."):
         return "it is a dot segment of a path"
     for char in name:

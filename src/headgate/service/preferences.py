@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 HEADER = "prefer"
 
@@ -26,11 +27,18 @@ def find_wait(headers: Mapping[str, str]) -> str | None:
 
 def _find(headers: Mapping[str, str], wanted: str) -> str | None:
     """The value of a preference, empty when it has none; None when it is not there."""
-    for preference in headers.get(HEADER, "").split(","):
+    text = headers.get(HEADER)
+    return None if text is None else _parse(text).get(wanted)
+
+
+@lru_cache(maxsize=256)
+def _parse(text: str) -> Mapping[str, str]:
+    """All preferences of a header; clients send few different ones."""
+    found: dict[str, str] = {}
+    for preference in text.split(","):
         name, _, value = preference.partition(";")[0].partition("=")
-        if name.strip().lower() == wanted:
-            return value.strip().strip('"')
-    return None
+        found.setdefault(name.strip().lower(), value.strip().strip('"'))
+    return found
 
 
 def wants_fold(headers: Mapping[str, str]) -> bool | None:
