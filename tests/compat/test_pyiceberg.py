@@ -400,7 +400,8 @@ def test_inspection_reads_what_the_commits_wrote(create: Callable[..., Table]) -
     assert table.inspect.refs()["name"].to_pylist() == ["main"]
     assert table.inspect.partitions()["record_count"].to_pylist() == [1]
     assert table.inspect.history().num_rows == 2
-    assert table.inspect.metadata_log_entries().num_rows == 3
+    # The first file and the current one, and what a checkpoint wrote in between, if it came (docs/adr/0002).
+    assert table.inspect.metadata_log_entries().num_rows in (2, 3)
 
 
 # --- the catalog around it ------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ def test_a_clean_up_that_fails_never_replaces_the_verdict(
         answer = commit_change(client, adding(client, "b"))
     assert (answer.status_code, error_of(answer)["message"]) == (503, "disk full")
     assert "discarded files were not deleted" in caplog.text
-    assert len(metadata_files(client)) == len(before) + 2  # a manifest and metadata, which nothing refers to
+    assert len(metadata_files(client)) == len(before) + 1  # a manifest, which nothing refers to
     assert live_paths(client, "t") == ["a"]
 
 

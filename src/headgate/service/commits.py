@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 
 from headgate.core.build import PlanEffect, WriteManifest, WriteManifestList
+from headgate.core.change import ChangeUpdate
 from headgate.core.commit import (
     Answer,
     Candidate,
@@ -29,6 +30,7 @@ from headgate.core.commit import (
     Swapped,
     SwapRefused,
     SwapUnknown,
+    Target,
     Unknown,
     Verdict,
     Wait,
@@ -39,13 +41,9 @@ from headgate.core.manifest_merge import MergeManifests
 from headgate.core.table import MetadataLogEntry
 from headgate.core.window import ReadChanges, ReadManifest, ReadManifestList, ReadOwn
 from headgate.errors import (
-    AlreadyExists,
     BadInput,
-    CommitRefused,
     CommitUnknown,
-    Diverged,
     HeadgateError,
-    NotFound,
 )
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
@@ -58,7 +56,7 @@ from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
 from headgate.service.placement import metadata_location
 from headgate.service.services import Services
-from headgate.service.swaps import swap_logs, swap_operation, to_reply
+from headgate.service.swaps import kind_of, swap_logs, swap_operation, to_reply
 from headgate.store import base as store
 from headgate.store.base import EntryId
 
@@ -66,14 +64,6 @@ _WAIT_MAX_S = 0.2
 _TOTAL_TIMEOUT = "commit.retry.total-timeout-ms"
 _TOTAL_TIMEOUT_MS_MIN = (
     1000  # with less, a table could refuse the very commit that would correct its property
-)
-_KINDS: tuple[tuple[type[HeadgateError], str], ...] = (
-    (CommitUnknown, "unknown"),
-    (Diverged, "diverged"),
-    (CommitRefused, "conflict"),
-    (BadInput, "invalid"),
-    (NotFound, "invalid"),
-    (AlreadyExists, "invalid"),
 )
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
@@ -271,8 +261,9 @@ class _Driver:
         services = self._services
         operations: list[store.Operation] = []
         heads: list[Head] = []
+        plain = self._find_plain(effect.shares)
         for candidate in effect.candidates:
-            head, inline = self._write_file(candidate)
+            head, inline = self._write_file(candidate, is_plain=candidate.target in plain)
             heads.append(head)
             operations.append(swap_operation(candidate, head, checkpointed=inline))
         operations.extend(store.CheckEntry(EntryId(head.id), head.version) for head in effect.unchanged)
@@ -304,8 +295,17 @@ class _Driver:
         self.heads = tuple(None if head is None else new.get(head.id, head) for head in self.heads)
         return Swapped(tuple(heads))
 
-    def _write_file(self, candidate: Candidate) -> tuple[Head, bool]:
-        """Name the metadata file, and write it now if it is small; a large one is a checkpoint's work."""
+    def _find_plain(self, shares: Iterable[Share]) -> set[Target]:
+        """Tables that some member changes by plain updates: its engine expects a metadata file for them."""
+        return {
+            commit.target
+            for share in shares
+            for commit in self._works[share.member].commits
+            if not all(isinstance(update, ChangeUpdate) for update in commit.updates)
+        }
+
+    def _write_file(self, candidate: Candidate, *, is_plain: bool) -> tuple[Head, bool]:
+        """Name the metadata file, and have it written with a plain commit if it is small; else it is a checkpoint's."""
         services = self._services
         base, metadata = candidate.base, candidate.metadata
         version = 1 if base is None else base.version + 1
@@ -313,10 +313,10 @@ class _Driver:
         location = metadata_location(
             envelope.location, envelope.properties, version=version, uuid=services.new_uuid()
         )
-        inline = base is None or metadata.size_bytes() <= services.settings.metadata_inline_bytes
+        small = metadata.size_bytes() <= services.settings.metadata_inline_bytes
+        inline = base is None or (is_plain and small)
         if inline:
-            with services.metrics.time_files("write-metadata"):
-                services.files.write_new(location, encode_file(metadata))
+            self._outbox.put(location, b"".join(encode_file(metadata)))
             self._metadata_files[id(candidate)] = (candidate, location)
         written = MetadataLogEntry(metadata_file=location, timestamp_ms=envelope.last_updated_ms)
         checkpoint = written if inline or base is None else base.checkpoint
@@ -348,9 +348,9 @@ class _Driver:
 
     def _discard(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
-            written = self._outbox.recall(candidate.written)
-            if (metadata := self._metadata_files.pop(id(candidate), None)) is not None:
-                written.append(metadata[1])
+            metadata = self._metadata_files.pop(id(candidate), None)
+            files = candidate.written if metadata is None else (*candidate.written, metadata[1])
+            written = self._outbox.recall(files)
             if not written:
                 continue
             try:
@@ -412,7 +412,7 @@ class _Driver:
         """One structured line and one count for every table of the commit."""
         word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
         self._services.metrics.count_commit(
-            word if isinstance(verdict, Committed) else _kind_of(verdict.error)
+            word if isinstance(verdict, Committed) else kind_of(verdict.error)
         )
         if not LOGGER.isEnabledFor(logging.INFO):
             return
@@ -430,11 +430,3 @@ class _Driver:
                 verdict=word,
                 elapsed_ms=elapsed_ms,
             )
-
-
-def _kind_of(error: HeadgateError) -> str:
-    """The verdict of an error, as it is counted."""
-    for kind, word in _KINDS:
-        if isinstance(error, kind):
-            return word
-    return "failed"

@@ -125,8 +125,8 @@ class Settings:
         one_of=("debug", "info", "warning", "error"),
     )
     metadata_inline_bytes: int = _setting(
-        0,
-        "metadata up to this size is written as a file with each commit; larger metadata by checkpoints",
+        65536,
+        "metadata up to this size is written as a file with each plain commit; other metadata by checkpoints",
         low=0,
         high=1 << 30,
     )

@@ -1,4 +1,4 @@
-"""A candidate as operations of the store, and what the store's refusals mean. Decides nothing."""
+"""A candidate as operations of the store, what the store's refusals mean, and verdicts as they are counted."""
 
 from __future__ import annotations
 
@@ -7,10 +7,27 @@ from collections.abc import Sequence
 from headgate.core.commit import Candidate, Head, Reply, SwapLost, SwapRefused, Target
 from headgate.core.encoded_log import LogDelta
 from headgate.core.locations import canonical
-from headgate.errors import AlreadyExists, BadInput, CommitRefused, HeadgateError, NotFound
+from headgate.errors import (
+    AlreadyExists,
+    BadInput,
+    CommitRefused,
+    CommitUnknown,
+    Diverged,
+    HeadgateError,
+    NotFound,
+)
 from headgate.format.table_metadata import encode_envelope
 from headgate.store import base as store
 from headgate.store.base import EntryId, Kind, Reason, Stream
+
+_KINDS: tuple[tuple[type[HeadgateError], str], ...] = (
+    (CommitUnknown, "unknown"),
+    (Diverged, "diverged"),
+    (CommitRefused, "conflict"),
+    (BadInput, "invalid"),
+    (NotFound, "invalid"),
+    (AlreadyExists, "invalid"),
+)
 
 
 def swap_logs(candidate: Candidate) -> dict[Stream, LogDelta]:
@@ -91,3 +108,11 @@ def describe_refusal(refused: store.Refused, target: Target) -> HeadgateError:
             return NotFound(f"Table does not exist: {name}", kind="table")
         case _:
             return CommitRefused(f"{name}: {refused.reason.value}; refresh and try again")
+
+
+def kind_of(error: HeadgateError) -> str:
+    """The verdict of an error, as it is counted."""
+    for kind, word in _KINDS:
+        if isinstance(error, kind):
+            return word
+    return "failed"
