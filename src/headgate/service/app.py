@@ -36,8 +36,7 @@ from headgate.service import idempotency
 from headgate.service.auth import ANONYMOUS, Credential, Unproved
 from headgate.service.body import Disconnected, Receive, check_media_type, read_body
 from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteTable
-from headgate.service.http_errors import HeadersTooLarge, crash_reply, error_reply, is_our_failure
-from headgate.service.idempotency import KeyTaken
+from headgate.service.http_errors import HeadersTooLarge, KeyTaken, crash_reply, error_reply, is_our_failure
 from headgate.service.logs import log, log_crash
 from headgate.service.roles import Caller, Role, require
 from headgate.service.routing import Match, Router, parse_query

@@ -49,8 +49,7 @@ from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
 from headgate.service.evidence import name_other
 from headgate.service.gate import to_committed
-from headgate.service.http_errors import is_failure
-from headgate.service.idempotency import KeyTaken
+from headgate.service.http_errors import KeyTaken, is_failure
 from headgate.service.logs import LOGGER, log, log_commit
 from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles

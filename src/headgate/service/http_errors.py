@@ -18,6 +18,15 @@ from headgate.errors import HeadgateError
 from headgate.service.exchange import Reply
 
 
+class KeyTaken(HeadgateError):  # noqa: N818 — it never leaves the service: it is answered by the key's first verdict
+    """Somebody stored a verdict under this key while we worked. Nothing of ours was applied."""
+
+    code = "key-taken"
+
+    def __init__(self) -> None:
+        super().__init__("a verdict is stored under the key already")
+
+
 class NoSuchRoute(HeadgateError):  # noqa: N818 — our errors are named for what happened
     """No route has this path."""
 
@@ -93,6 +102,7 @@ SHAPES: Mapping[type[HeadgateError], Shape] = {
     errors.QueueFull: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     errors.StorageFailed: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     errors.InvariantBroken: Shape(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
+    KeyTaken: Shape(HTTPStatus.CONFLICT, "CommitFailedException"),
     NoSuchRoute: Shape(HTTPStatus.NOT_FOUND, "NoSuchRouteException"),
     WrongMethod: Shape(HTTPStatus.METHOD_NOT_ALLOWED, "MethodNotAllowedException"),
     WrongMediaType: Shape(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "BadRequestException"),

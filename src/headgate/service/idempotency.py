@@ -28,13 +28,6 @@ HEADER = "idempotency-key"
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
-class KeyTaken(HeadgateError):  # noqa: N818 — it never leaves the service: `run` turns it into the first verdict
-    """Somebody stored a verdict under this key while we worked. Nothing of ours was applied."""
-
-    def __init__(self) -> None:
-        super().__init__("a verdict is stored under the key already")
-
-
 def parse_key(text: str | None) -> str | None:
     """The key of a request in its one spelling; BadInput unless it is a UUIDv7 (RFC 9562)."""
     if text is None:
@@ -71,7 +64,7 @@ def key_operations(
 def raise_if_key_taken(refused: Refused) -> None:
     """Call this with every `Refused` of a write that held `key_operations`."""
     if refused.reason is Reason.KEY_EXISTS:
-        raise KeyTaken
+        raise http_errors.KeyTaken
 
 
 def run(services: Services, route: Route, request: Request, replayers: Mapping[str, Replayer]) -> Reply:
@@ -90,7 +83,7 @@ def answer_error(
     services: Services, request: Request, error: HeadgateError, replayers: Mapping[str, Replayer]
 ) -> Reply:
     """What a mutation under a key answers when it fails: the error, stored if it is final, or the first verdict."""
-    if not isinstance(error, KeyTaken):
+    if not isinstance(error, http_errors.KeyTaken):
         if not http_errors.is_terminal(error):
             raise error
         if _store_refusal(services, request.caller, http_errors.error_reply(error)):

@@ -41,8 +41,7 @@ from headgate.service.commit_requests import (
 from headgate.service.commits import run_commit, submit_commit
 from headgate.service.exchange import Reply, Request
 from headgate.service.gate import to_committed
-from headgate.service.http_errors import error_reply, is_terminal
-from headgate.service.idempotency import KeyTaken
+from headgate.service.http_errors import KeyTaken, error_reply, is_terminal
 from headgate.service.job_queue import STREAM, Try
 from headgate.service.logs import log
 from headgate.service.roles import Caller, Role, parse_role, require

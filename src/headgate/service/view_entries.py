@@ -24,7 +24,8 @@ from headgate.errors import (
     StorageFailed,
 )
 from headgate.format.view_metadata import encode_file
-from headgate.service.idempotency import KeyTaken, key_operations, raise_if_key_taken
+from headgate.service.http_errors import KeyTaken
+from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.namespaces import dotted, existing_levels, no_such_namespace
 from headgate.service.roles import Caller
 from headgate.service.services import Services
