@@ -30,7 +30,7 @@ from tests.chaos.test_kill_points import database, store, wait_for_files
 __all__ = ["database", "store"]  # fixtures
 
 OPTIONS = ("--job-lease-s", "0.5", "--stream-linger-ms", "300")
-STREAMS = 3
+STREAMS = 2
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def publishing(nth: int) -> str:
 PLANS: dict[str, tuple[Callable[[int, str], Plan], str]] = {
     "commit": (plan_commit, f"{acknowledging(1)} claimed.after.1 {file_steps(1)} {publishing(2)}"),
     "transaction": (plan_transaction, f"{acknowledging(1)} claimed.after.1 {file_steps(2)} {publishing(2)}"),
-    "streams": (plan_streams, f"{acknowledging(3)} claimed.after.1 {file_steps(1)} {publishing(4)}"),
+    "streams": (plan_streams, f"{acknowledging(2)} claimed.after.1 {file_steps(1)} {publishing(3)}"),
 }
 
 
