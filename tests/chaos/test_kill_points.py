@@ -216,7 +216,7 @@ def test_a_kill_at_any_step_leaves_all_or_nothing(
 def test_a_kill_around_a_checkpoint_loses_no_commit_and_the_file_comes_back(
     name: str, tmp_path: Path, database: str, store: Store
 ) -> None:
-    options = ("--checkpoint-interval-s", "0.05")
+    options = ("--checkpoint-interval-s", "0.05", "--metadata-inline-bytes", "0")
     kill_at_each_step(*LARGE_CHANGES[name], Lake(Cradle(tmp_path, database, options), store))
 
 
