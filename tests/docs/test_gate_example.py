@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from tools.service_process import Service, running_service
 
 from headgate.core.flow import ATTEMPTS_MAX
 from headgate.core.group import CHAIN, FOLD, GROUP_PROPERTY
 from headgate.core.intake import FILES_MAX
 from headgate.service.metrics import Metrics
 from headgate.service.settings import Settings
+from tests.docs.page_blocks import DOCS, read_json, read_outputs, run_page
 
-PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGE = DOCS / "gate.md"
 _SETTING = re.compile(r"^\| ((?:`\w+`(?:, )?)+) \| `([^`]+)` \|", re.MULTILINE)
 _METRIC = re.compile(r"`(headgate_\w+)`")
 _ROWS = 129
@@ -32,39 +25,14 @@ _ROWS = 129
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the blocks ran; what each one printed is in a numbered file."""
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not here")
-    place = tmp_path_factory.mktemp("docs")
-    with running_service(place) as service:
-        for number, (language, text) in enumerate(_BLOCK.findall(PAGE.read_text(encoding="utf-8"))):
-            (place / f"{number}.out").write_text(_run(language, text, place, service))
-        (place / "uri").write_text(service.uri)
+    """Where the blocks of the page ran."""
+    with run_page(PAGE, tmp_path_factory.mktemp("docs")) as place:
         yield place
-
-
-def _run(language: str, text: str, place: Path, service: Service) -> str:
-    if text.startswith("# lake.py\n"):
-        (place / "lake.py").write_text(text)
-        return ""
-    command = ["bash", "-euo", "pipefail", "-c", text] if language == "sh" else [sys.executable, "-c", text]
-    bin_ = os.path.dirname(sys.executable)
-    env = {**os.environ, "URI": service.uri, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        command, cwd=place, env=env, capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.returncode == 0, f"{text}\n{done.stderr}\n{service.log_tail()}"
-    return done.stdout
 
 
 def _counted(folder: Path) -> list[int]:
     """How many snapshots the two runs of the page's writers were told."""
-    outputs = [file.read_text() for file in sorted(folder.glob("*.out"), key=lambda file: int(file.stem))]
-    return [int(text.split()[0]) for text in outputs if text.endswith(" snapshots\n")]
-
-
-def _read(folder: Path, name: str) -> Any:
-    return json.loads((folder / name).read_text())
+    return [int(text.split()[0]) for text in read_outputs(folder) if text.endswith(" snapshots\n")]
 
 
 def test_a_chain_gives_every_writer_of_the_page_a_snapshot_and_a_fold_no_more(folder: Path) -> None:
@@ -85,7 +53,7 @@ def test_the_metrics_of_the_page_count_its_commits(folder: Path) -> None:
 
 
 def test_the_request_of_the_page_without_time_is_refused_and_the_same_with_time_lands(folder: Path) -> None:
-    late, landed = _read(folder, "late.json")["error"], _read(folder, "landed.json")
+    late, landed = read_json(folder, "late.json")["error"], read_json(folder, "landed.json")
     assert (late["code"], late["headgate"]["code"], late["headgate"]["retry"]) == (503, "queue-full", "later")
     assert [snapshot["summary"]["added-records"] for snapshot in landed["snapshots"]] == ["1"]
 
