@@ -6,6 +6,9 @@ and what costs more to read than to send (depth, millions of containers). Never 
 How duplicates are found at C speed: a text without its strings is its structure, and in the structure each
 colon is one member. msgspec keeps one of two equal keys, so a decoded value printed again has fewer colons
 than the text it came from. Measured on 7 MB of data files: 0.3 s, against 0.5 s for `json` with a pairs hook.
+
+A small text without escapes and without blanks behind strings needs no structure: `":` ends a key or begins a string
+that begins with a colon, and is printed again where it stood. 500 bytes of one file: 8 µs instead of 22.
 """
 
 from __future__ import annotations
@@ -32,12 +35,24 @@ _SCAN_BYTES = (
 _NAMING_BYTES_MAX = 4 << 20  # a duplicate key is looked up by name in texts up to this size
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: +1 and -1
+_PLAIN_BYTES_MAX = 1 << 16
+_NOT_PLAIN = (
+    b"\\",
+    b'" ',
+    b'"\t',
+    b'"\r',
+    b'"\n',
+)  # five searches take a tenth of one for all by an expression
+_DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
+_LONG = b"0" * 19
 _LONG_DIGITS = re.compile(rb"(?<![\d.eE+-])(-?\d{19,})(?![\d.eE])")
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def decode(text: bytes, max_depth: int = DEPTH_MAX) -> object:
     """The value of a JSON text, read strictly."""
+    if (plain := _decode_plain(text, max_depth)) is not None:
+        return plain
     try:
         text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -81,6 +96,20 @@ def convert_into(kind: type[_T], value: object, field_prefix: str = "") -> _T:
         return msgspec.convert(value, type=kind)
     except msgspec.ValidationError as error:
         raise _wrong_shape(error, field_prefix) from error
+
+
+def _decode_plain(text: bytes, max_depth: int) -> object | None:
+    """The value of a text that is plainly right; None says nothing."""
+    if len(text) > _PLAIN_BYTES_MAX or text.count(b"[") + text.count(b"{") > max_depth:
+        return None
+    if any(sign in text for sign in _NOT_PLAIN) or _LONG in text.translate(_DIGITS):
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    is_whole = msgspec.json.encode(value).count(b'":') == text.count(b'":')
+    return value if is_whole else None
 
 
 def _structure(text: bytes) -> bytes:

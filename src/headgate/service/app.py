@@ -3,7 +3,8 @@
     in flight? → route → token → headers → body → (worker thread:) principal → role → key → handler → held?
 
 A commit is queued at its table's gate and answered when that has its verdict; until then no thread waits for it. A
-small one is decoded and queued on the event loop itself: a hop to a worker and back costs more than the work.
+small one is decoded and queued on the event loop itself: a hop to a worker and back costs more than the work. If it
+also arrived whole, the server offers it to `take`, and it passes the same checks without a task of its own.
 
 Nothing of the body is read before the token is good, and nothing is done before the role allows it. Below
 `_work` everything is synchronous. `except Exception` stands here and nowhere else in the service.
@@ -13,13 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 from headgate.core.commit import Committed, Verdict
@@ -34,9 +33,10 @@ from headgate.errors import (
 from headgate.format.strict_json import prepare_kinds
 from headgate.service import idempotency
 from headgate.service.auth import ANONYMOUS, Credential, Unproved
-from headgate.service.body import Disconnected, Receive, check_media_type, read_body
+from headgate.service.body import Disconnected, Receive, check_length, check_media_type, read_body
 from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteTable
-from headgate.service.http_errors import HeadersTooLarge, KeyTaken, crash_reply, error_reply, is_our_failure
+from headgate.service.http_errors import KeyTaken, crash_reply, error_reply, is_our_failure
+from headgate.service.http_wire import Scope, check_header_size, read_headers, reply_headers, request_id_of
 from headgate.service.logs import log, log_crash
 from headgate.service.roles import Caller, Role, require
 from headgate.service.routing import Match, Router, parse_query
@@ -44,18 +44,14 @@ from headgate.service.services import Services
 from headgate.service.settings import Settings
 from headgate.service.waiting import Waiters
 
-Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-REQUEST_ID = "x-request-id"
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UNMATCHED = "unmatched"  # the label of requests without a route: paths are not labels
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
 _JOIN_BYTES_MAX = 1 << 20  # below this, one joined message is cheaper than several
 # What asyncio takes for its own when a worker raises it: no future may hold a StopIteration, so the request would
 # never end and keep its place for ever; the others would pass for a time-out or a cancellation of ours.
 _NOT_CARRIED = (StopIteration, TimeoutError, CancelledError)
-_BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
 @dataclass(slots=True)
@@ -69,18 +65,21 @@ class Call:
     is_identified: bool = False
 
 
+Settle = Callable[[Verdict | None], None]  # called on the event loop; None: the request's time is over
+Answer = Callable[[Reply, str], None]  # takes a reply and the request's id
+
+
 class Mailbox:
     """Brings verdicts from the gates' threads to the event loop: many that come together wake it once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._posted: list[tuple[asyncio.Future[Verdict | None], Verdict]] = []
+        self._posted: list[tuple[Settle, Verdict]] = []
 
-    def post(self, waiting: asyncio.Future[Verdict | None], verdict: Verdict) -> None:
+    def post(self, loop: asyncio.AbstractEventLoop, settle: Settle, verdict: Verdict) -> None:
         """Give a waiting request its verdict; from any thread."""
-        loop = waiting.get_loop()
         with self._lock:
-            self._posted.append((waiting, verdict))
+            self._posted.append((settle, verdict))
             if len(self._posted) > 1:
                 return  # the event loop has been woken for the first of them
         loop.call_soon_threadsafe(self._deliver)
@@ -88,9 +87,8 @@ class Mailbox:
     def _deliver(self) -> None:
         with self._lock:
             posted, self._posted = self._posted, []
-        for waiting, verdict in posted:
-            if not waiting.done():
-                waiting.set_result(verdict)
+        for settle, verdict in posted:
+            settle(verdict)
 
 
 class App:
@@ -102,6 +100,7 @@ class App:
         self._router = Router(table.routes)
         self._in_flight = 0
         self._mailbox = Mailbox()
+        self._tasks: set[asyncio.Task[Reply]] = set()  # a loop alone does not keep a task alive
         self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
         self._waiters = Waiters(services.store, self._workers, limit=settings.waiters_max)
 
@@ -116,8 +115,8 @@ class App:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        headers = _headers(scope)
-        request_id = _request_id(headers, self._services)
+        headers = read_headers(scope)
+        request_id = request_id_of(headers, self._services)
         route = _UNMATCHED
         try:
             match = self._router.match(scope["method"], scope["raw_path"])
@@ -126,23 +125,98 @@ class App:
             reply = await self._waiters.settle(reply)  # counted out: who waits is in nobody's way
         except Disconnected:
             return
-        except HeadgateError as error:
-            reply = error_reply(error)
-            if is_our_failure(reply.status):
-                log(
-                    logging.ERROR,
-                    "request failed",
-                    request_id=request_id,
-                    route=route,
-                    error=error.message,
-                    code=error.code,
-                )
         except Exception as error:  # outermost edge
-            error_id = self._services.new_uuid()
-            log_crash("request crashed", error, error_id=error_id, request_id=request_id, route=route)
-            reply = crash_reply(error_id)
+            reply = self._explain(error, request_id, route)
         await _send(send, reply, request_id, head=scope["method"] == "HEAD")
         self._account(scope["method"], route, reply.status, request_id, time.perf_counter() - started)
+
+    def take(self, scope: Scope, body: bytes, answer: Answer) -> bool:
+        """Serve a request that arrived whole and needs no worker, without a task; False: serve it as any other.
+
+        `answer` is called once, on the event loop: before this returns, or when the commit has its verdict.
+        """
+        match = self._router.find(scope["method"], scope["raw_path"])
+        if match is None or match.route.quick is None or self._in_flight >= self._settings.in_flight_max:
+            return False
+        started = time.perf_counter()
+        headers = read_headers(scope)
+        request_id = request_id_of(headers, self._services)
+
+        def finish(reply: Reply) -> None:
+            answer(reply, request_id)
+            elapsed_s = time.perf_counter() - started
+            self._account(scope["method"], match.route.template, reply.status, request_id, elapsed_s)
+
+        try:
+            call = self._open(scope, headers, match, request_id)
+            check_length(headers, self._settings.body_limit_bytes)
+            call.request.body = body
+            reply = self._try_quickly(call)
+            if reply is None:
+                return False
+            if reply.later is not None:
+                self._settle_later(call, reply.later, finish)
+                return True
+        except Exception as error:  # outermost edge
+            reply = self._explain(error, request_id, match.route.template)
+        finish(reply)
+        return True
+
+    def _settle_later(self, call: Call, later: Later, finish: Callable[[Reply], None]) -> None:
+        """Queue a commit; its reply is made on the event loop when its verdict comes, without a task."""
+        loop, timeout_s = asyncio.get_running_loop(), self._settings.request_timeout_s
+        request_id, route = call.request.caller.request_id, call.route.template
+        is_settled = False
+
+        def settle(found: Verdict | None) -> None:
+            nonlocal is_settled
+            if is_settled:
+                return
+            is_settled = True
+            timer.cancel()
+            if not isinstance(found, Committed) or found.replayed:
+                task = loop.create_task(self._conclude(call, later, found))
+                self._tasks.add(task)
+                task.add_done_callback(end)
+                return
+            try:
+                reply = later.finish(found)
+            except Exception as error:  # outermost edge
+                reply = self._explain(error, request_id, route)
+            self._count(-1)
+            finish(reply)
+
+        def end(task: asyncio.Task[Reply]) -> None:
+            self._tasks.discard(task)
+            self._count(-1)
+            error = task.exception()
+            finish(task.result() if error is None else self._explain(error, request_id, route))
+
+        timer = loop.call_later(timeout_s, settle, None)
+        try:
+            later.start(lambda found: self._mailbox.post(loop, settle, found))
+        except BaseException:
+            timer.cancel()
+            raise
+        self._count(+1)
+
+    def _explain(self, error: BaseException, request_id: str, route: str) -> Reply:
+        """The reply to a request that failed; what is our fault is logged."""
+        if not isinstance(error, HeadgateError):
+            error_id = self._services.new_uuid()
+            log_crash("request crashed", error, error_id=error_id, request_id=request_id, route=route)
+            return crash_reply(error_id)
+        reply = error_reply(error)
+        if is_our_failure(reply.status):
+            log(
+                logging.ERROR,
+                "request failed",
+                request_id=request_id,
+                route=route,
+                error=error.message,
+                code=error.code,
+            )
+        return reply
 
     async def _admit(
         self, scope: Scope, receive: Receive, headers: dict[str, str], match: Match, request_id: str
@@ -170,9 +244,7 @@ class App:
                     if job.cancel():  # it had not begun, and now never will
                         raise Overloaded(f"no worker was free within {timeout_s:g} s") from error
                     raise _too_late(match.route, timeout_s) from error
-            if reply.later is not None:
-                reply = await self._settle(call, reply.later)
-            return reply
+            return reply if reply.later is None else await self._settle(call, reply.later)
         finally:
             if work is None or work.done():
                 self._count(-1)
@@ -181,16 +253,25 @@ class App:
 
     async def _settle(self, call: Call, later: Later) -> Reply:
         """Queue a commit, wait for its verdict without a thread, and make its reply."""
-        loop, timeout_s = asyncio.get_running_loop(), self._settings.request_timeout_s
+        loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Verdict | None] = loop.create_future()
-        later.start(lambda found: self._mailbox.post(waiting, found))
-        timer = loop.call_later(timeout_s, _give_up, waiting)
+
+        def settle(found: Verdict | None) -> None:
+            if not waiting.done():
+                waiting.set_result(found)
+
+        later.start(lambda found: self._mailbox.post(loop, settle, found))
+        timer = loop.call_later(self._settings.request_timeout_s, settle, None)
         try:
             found = await waiting
         finally:
             timer.cancel()
+        return await self._conclude(call, later, found)
+
+    async def _conclude(self, call: Call, later: Later, found: Verdict | None) -> Reply:
+        """The reply to a verdict; without one, that nobody can say yet."""
         if found is None:  # it stays queued, or is being made: nobody can say
-            raise _too_late(call.route, timeout_s)
+            raise _too_late(call.route, self._settings.request_timeout_s)
         if isinstance(found, Committed) and not found.replayed:
             return later.finish(found)
         if call.request.caller.key is None:
@@ -209,17 +290,23 @@ class App:
     async def _read(
         self, scope: Scope, receive: Receive, headers: dict[str, str], match: Match, request_id: str
     ) -> Call:
+        call = self._open(scope, headers, match, request_id)
+        if match.route.body is not Body.NONE:
+            limit_bytes, timeout_s = self._settings.body_limit_bytes, self._settings.body_timeout_s
+            call.request.body = await read_body(
+                receive, headers, limit_bytes=limit_bytes, timeout_s=timeout_s
+            )
+        return call
+
+    def _open(self, scope: Scope, headers: dict[str, str], match: Match, request_id: str) -> Call:
+        """Everything that can be checked before the body is read."""
         route, settings = match.route, self._settings
-        _check_header_size(scope, settings.header_limit_bytes)
+        check_header_size(scope, settings.header_limit_bytes)
         credential = self._credential(route, headers)
         key = idempotency.parse_key(headers.get(idempotency.HEADER)) if route.takes_key else None
         query = parse_query(scope["query_string"])
-        body = b""
         if route.body is not Body.NONE:
             check_media_type(route.body, headers)
-            body = await read_body(
-                receive, headers, limit_bytes=settings.body_limit_bytes, timeout_s=settings.body_timeout_s
-            )
         target = scope["raw_path"].decode("latin-1")
         request = Request(
             method=scope["method"],
@@ -227,7 +314,7 @@ class App:
             params=match.params,
             query=query,
             headers=headers,
-            body=body,
+            body=b"",
             caller=Caller(ANONYMOUS, Role.ADMIN, request_id, key),
             client_address=(scope.get("client") or ("",))[0],
             json_depth_max=settings.json_depth_max,
@@ -324,11 +411,6 @@ def build_app(services: Services, settings: Settings, table: RouteTable) -> App:
     return App(services, settings, table)
 
 
-def _give_up(waiting: asyncio.Future[Verdict | None]) -> None:
-    if not waiting.done():
-        waiting.set_result(None)
-
-
 def _too_late(route: Route, timeout_s: float) -> HeadgateError:
     if route.takes_key:
         return CommitUnknown(
@@ -337,37 +419,9 @@ def _too_late(route: Route, timeout_s: float) -> HeadgateError:
     return StorageFailed(f"no answer within {timeout_s:g} s", timeout_s=timeout_s)
 
 
-def _headers(scope: Scope) -> dict[str, str]:
-    """Headers by lower-case name; of a repeated one the first counts."""
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
-    return headers
-
-
-def _check_header_size(scope: Scope, limit_bytes: int) -> None:
-    size_bytes = len(scope["raw_path"]) + len(scope["query_string"])
-    size_bytes += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-    if size_bytes > limit_bytes:
-        raise HeadersTooLarge(
-            f"request line and headers are over {limit_bytes} bytes", limit_bytes=limit_bytes
-        )
-
-
-def _request_id(headers: dict[str, str], services: Services) -> str:
-    given = headers.get(REQUEST_ID, "")
-    return given if _REQUEST_ID.fullmatch(given) else services.new_uuid()
-
-
 async def _send(send: Send, reply: Reply, request_id: str, *, head: bool) -> None:
     size_bytes = sum(map(len, reply.parts))
-    headers = [(REQUEST_ID.encode(), request_id.encode())]
-    headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
-    if reply.parts:
-        headers.append((b"content-type", reply.content_type.encode("latin-1")))
-        headers.append((b"content-length", str(size_bytes).encode()))
-    elif reply.status not in _BODILESS:
-        headers.append((b"content-length", b"0"))
+    headers = reply_headers(reply, request_id)
     await send({"type": "http.response.start", "status": int(reply.status), "headers": headers})
     if head or size_bytes <= _JOIN_BYTES_MAX:
         body = b"" if head else b"".join(reply.parts)

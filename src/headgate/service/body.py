@@ -32,19 +32,24 @@ def check_media_type(kind: Body, headers: Mapping[str, str]) -> None:
             raise WrongMediaType(f"Content-Type: expected UTF-8, got {text!r}", field="Content-Type")
 
 
+def check_length(headers: Mapping[str, str], limit_bytes: int) -> None:
+    """Refuse a body by its declared length."""
+    declared = headers.get("content-length", "0")
+    if not (declared.isascii() and declared.isdigit()):
+        raise BadInput("Content-Length: expected a number", field="Content-Length")
+    if int(declared) > limit_bytes:
+        raise _too_large(limit_bytes)
+
+
 async def read_body(
     receive: Receive, headers: Mapping[str, str], *, limit_bytes: int, timeout_s: float
 ) -> bytes:
     """The whole body. Over the limit, a bounded rest is read and dropped, so that the client sees why."""
-    declared = headers.get("content-length", "0")
-    if not (declared.isascii() and declared.isdigit()):
-        raise BadInput("Content-Length: expected a number", field="Content-Length")
-    too_large = BodyTooLarge(
-        f"the body is over the limit of {limit_bytes} bytes", field="body", limit_bytes=limit_bytes
-    )
-    if int(declared) > limit_bytes:
+    try:
+        check_length(headers, limit_bytes)
+    except BodyTooLarge:
         await _drain(receive, limit_bytes)
-        raise too_large
+        raise
     parts: list[bytes] = []
     size_bytes = 0
     try:
@@ -58,8 +63,13 @@ async def read_body(
         raise BodyTooSlow(f"the body did not arrive within {timeout_s:g} s", field="body") from error
     if size_bytes > limit_bytes:
         await _drain(receive, limit_bytes)
-        raise too_large
+        raise _too_large(limit_bytes)
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _too_large(limit_bytes: int) -> BodyTooLarge:
+    text = f"the body is over the limit of {limit_bytes} bytes"
+    return BodyTooLarge(text, field="body", limit_bytes=limit_bytes)
 
 
 async def _parts(receive: Receive) -> Any:

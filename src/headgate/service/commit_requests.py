@@ -36,7 +36,7 @@ from headgate.errors import BadInput, HeadgateError, NotFound
 from headgate.service.commit_records import Work
 from headgate.service.evidence import name_other
 from headgate.service.namespaces import load_namespace
-from headgate.service.roles import Caller, Role, require
+from headgate.service.roles import Caller, Role, includes, require
 from headgate.service.services import Services
 from headgate.service.table_requests import CommitTableRequest
 
@@ -138,8 +138,12 @@ def plan_transaction(services: Services, caller: Caller, changes: Sequence[Commi
 
 def role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
     """By intent: only what we build ourselves can be known to add files and nothing else."""
-    roles = {_role_for_one(update) for update in updates}
-    return max(roles, key=tuple(Role).index, default=Role.INSERT)
+    found = Role.INSERT
+    for update in updates:
+        role = _role_for_one(update)
+        if role is not found and includes(role, found):
+            found = role
+    return found
 
 
 def _role_for_one(update: TableUpdate | ChangeUpdate) -> Role:

@@ -90,6 +90,7 @@ class Gates:
         self._gates: dict[Target, _Gate] = {}
         self._leaders = ThreadPoolExecutor(leaders, thread_name_prefix="headgate-gate")
         self._queued = 0
+        self._lined_up = 0  # gates whose leader has not begun
         self._recent: dict[Target, float] = {}
         self.is_closing = False
 
@@ -176,10 +177,18 @@ class Gates:
     def _start(self, gate: _Gate) -> None:
         """With the lock held: have a leader for the next group, at the back of the line."""
         gate.is_led = True
+        self._lined_up += 1
         self._leaders.submit(self._lead, gate)
 
     def _lead(self, gate: _Gate) -> None:
-        """Drive one group; then whoever waits to hold the gate has it, or else what has come meanwhile is led."""
+        """Drive one group after the other, for as long as no other table waits for a leader."""
+        with self._changed:
+            self._lined_up -= 1
+        while self._lead_one(gate):
+            pass
+
+    def _lead_one(self, gate: _Gate) -> bool:
+        """Drive one group; then whoever waits to hold the gate has it. True: what has come meanwhile is to be led."""
         gate.company.wait(lambda: len(gate.queue))
         with self._take_turn(gate.target):
             started = time.monotonic()
@@ -198,10 +207,14 @@ class Gates:
             gate.is_led = False
             if gate.holders:
                 self._changed.notify_all()
+            elif gate.queue and not self._lined_up:
+                gate.is_led = True
+                return True
             elif gate.queue:
                 self._start(gate)
             elif self.is_closing:
                 self._changed.notify_all()
+        return False
 
     def _drain(self, gate: _Gate) -> tuple[list[_Waiting], list[_Waiting]]:
         """The next group in order of arrival; the same key twice is for two groups: the second finds the first's verdict."""

@@ -66,15 +66,19 @@ def redact_value(name: str, value: object) -> object:
     return redact(str(value))
 
 
+@lru_cache(maxsize=4)
+def _stamp(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
 class JsonLines(logging.Formatter):
     """A record as one line of JSON; `extra={"fields": {...}}` adds fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """JSON escapes CR, LF and every other control character, so a value cannot forge a line."""
         is_clean = getattr(record, "is_clean", False)
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, object] = {
-            "at": f"{stamp}.{int(record.msecs):03d}Z",
+            "at": f"{_stamp(int(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _redact_name(record.getMessage()) if is_clean else redact(record.getMessage()),
@@ -93,6 +97,8 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
+    # Nothing of this is printed, and finding it out took a third of a commit's line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     LOGGER.setLevel(level.upper())
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         foreign = logging.getLogger(name)

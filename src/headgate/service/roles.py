@@ -25,7 +25,7 @@ class Role(Enum):
     ADMIN = "admin"
 
 
-_ORDER = tuple(Role)
+_ORDER = {role: at for at, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Caller:
 
 def includes(role: Role, needed: Role) -> bool:
     """Whether `role` may do what `needed` may."""
-    return _ORDER.index(role) >= _ORDER.index(needed)
+    return _ORDER[role] >= _ORDER[needed]
 
 
 def require(caller: Caller, needed: Role) -> None:

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from headgate.errors import BadInput, invariant
+from headgate.errors import BadInput, HeadgateError, invariant
 from headgate.service.exchange import Route
 from headgate.service.http_errors import NoSuchRoute, WrongMethod
 
 PATH_SEGMENTS_MAX = 12
 QUERY_PARAMETERS_MAX = 32
+_RECENT_MAX = 4096  # paths whose match is remembered: writers send to the same few again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Router:
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._by_shape: dict[int, dict[tuple[str, ...], dict[str, Route]]] = {}
+        self._recent: dict[tuple[str, bytes], Match] = {}
         for route in routes:
             segments = tuple(route.template.split("/")[1:])
             methods = self._by_shape.setdefault(len(segments), {}).setdefault(_pattern(segments), {})
@@ -39,6 +41,22 @@ class Router:
 
     def match(self, method: str, raw_path: bytes) -> Match:
         """The route of a method and path; NoSuchRoute or WrongMethod when there is none."""
+        found = self._recent.get((method, raw_path))
+        if found is None:
+            found = self._match(method, raw_path)
+            if len(self._recent) >= _RECENT_MAX:
+                self._recent.clear()
+            self._recent[method, raw_path] = found
+        return found
+
+    def find(self, method: str, raw_path: bytes) -> Match | None:
+        """As `match`, but None when there is none."""
+        try:
+            return self.match(method, raw_path)
+        except HeadgateError:
+            return None
+
+    def _match(self, method: str, raw_path: bytes) -> Match:
         raw = raw_path.decode("latin-1").split("/")[1:]
         found: dict[str, Route] | None = None
         if len(raw) <= PATH_SEGMENTS_MAX:
@@ -64,6 +82,8 @@ class Router:
 def parse_query(raw: bytes) -> dict[str, str]:
     """Query parameters; one that comes twice is refused, because readers disagree on which counts."""
     query: dict[str, str] = {}
+    if not raw:
+        return query
     pairs = [pair for pair in raw.decode("latin-1").split("&") if pair]
     if len(pairs) > QUERY_PARAMETERS_MAX:
         raise BadInput(f"more than {QUERY_PARAMETERS_MAX} query parameters", field="query")

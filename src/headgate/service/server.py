@@ -3,6 +3,9 @@
 uvicorn's fast parser bounds neither the size of headers nor the time a client takes to send them, and its
 `limit_concurrency` answers 503, which a client would take for an unknown outcome. `BoundedProtocol` adds both
 bounds and closes connections over their number before a request is read.
+
+It also offers each request that arrived in one piece to the application's `take`, and starts uvicorn's task only for
+those that are not taken: task, events and messages of ASGI were half of what a small commit cost (docs/adr/0010).
 """
 
 from __future__ import annotations
@@ -14,14 +17,19 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from headgate.errors import BadInput
-from headgate.service.app import App
+from headgate.service.app import Answer, App
+from headgate.service.exchange import Reply
+from headgate.service.http_wire import Scope, encode_reply
 from headgate.service.settings import Settings
+
+Take = Callable[[Scope, bytes, Answer], bool]
 
 _LISTEN_BACKLOG = 1024
 _KEEP_ALIVE_S = 30
@@ -37,12 +45,15 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection. `bounds` is set by `serve` on a subclass: uvicorn makes the object itself."""
 
     bounds: Settings
+    take: Take
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection, unless there are too many."""
         self._head_bytes = 0
         self._in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
+        self._is_reading = False
+        self._offered: RequestResponseCycle | None = None  # begun by the bytes that are being read
         super().connection_made(transport)
         if len(self.connections) > self.bounds.connections_max:
             transport.abort()
@@ -57,16 +68,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Count what arrives while headers are incomplete; what completes them is measured by the app."""
         if self._in_head:
-            if self._head_bytes == 0 and self._head_timer is None:
-                self._expect_head()
             self._head_bytes += len(data)
+        self._is_reading = True
         super().data_received(data)
-        if (
-            self._in_head
-            and self._head_bytes > self.bounds.header_limit_bytes
-            and not self.transport.is_closing()
-        ):
-            self.send_400_response("Request line and headers are too large.")
+        self._is_reading = False
+        if (cycle := self._offered) is not None:  # its body is still on the way
+            self._offered = None
+            super()._start_asgi_task(cycle, self.app)
+        if self._in_head and self._head_bytes and not self.transport.is_closing():
+            if self._head_bytes > self.bounds.header_limit_bytes:
+                self.send_400_response("Request line and headers are too large.")
+            elif self._head_timer is None:
+                self._expect_head()
 
     def on_headers_complete(self) -> None:
         """The headers are in."""
@@ -74,11 +87,33 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Put it off to the end of the bytes at hand: the request may be complete by then."""
+        if self._is_reading and self._offered is None and not cycle.waiting_for_100_continue:
+            self._offered = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
+
     def on_message_complete(self) -> None:
-        """The next bytes are the headers of the next request."""
+        """The request is in, and the next bytes are the headers of the next one."""
         super().on_message_complete()
         self._in_head = True
         self._head_bytes = 0
+        if (cycle := self._offered) is not None:
+            self._offered = None
+            scope = cast(Scope, cycle.scope)
+            if not self.take(scope, bytes(cycle.body), partial(self._answer, cycle)):
+                super()._start_asgi_task(cycle, self.app)
+
+    def _answer(self, cycle: RequestResponseCycle, reply: Reply, request_id: str) -> None:
+        """Write the answer to a request that was taken; to one who has gone, none."""
+        if cycle.disconnected or self.transport.is_closing():
+            return
+        cycle.response_started = cycle.response_complete = True
+        self.transport.writelines(encode_reply(reply, request_id, keep_alive=cycle.keep_alive))
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def _expect_head(self) -> None:
         self._head_timer = self.loop.call_later(self.bounds.header_timeout_s, self._head_is_late)
@@ -144,7 +179,7 @@ def tune_interpreter() -> None:
 def serve(app: App, settings: Settings, listener: socket.socket) -> None:
     """Run until a signal, finish the requests in flight, then close the services."""
     tune_interpreter()
-    protocol: Any = type("Protocol", (BoundedProtocol,), {"bounds": settings})
+    protocol: Any = type("Protocol", (BoundedProtocol,), {"bounds": settings, "take": staticmethod(app.take)})
     config = uvicorn.Config(
         app,
         http=protocol,

@@ -77,11 +77,15 @@ _RANDOM = random.Random(os.urandom(32))
 os.register_at_fork(after_in_child=lambda: _RANDOM.seed(os.urandom(32)))
 
 
-def random_uuid() -> str:
-    """A fresh uuid4. Unique and no secret: asking the system for each would hand the interpreter to another thread."""
-    bits = _RANDOM.getrandbits(128)
-    text = f"{bits:032x}"
-    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{'89ab'[bits >> 62 & 3]}{text[17:20]}-{text[20:]}"
+def fresh_uuid() -> str:
+    """A fresh uuid7: those of one time are neighbours, so that the keys of a group land on one page of an index.
+
+    Unique and no secret: asking the system for each would hand the interpreter to another thread.
+    """
+    bits = _RANDOM.getrandbits(76)
+    text = f"{bits:019x}"
+    time_ = f"{time.time_ns() // 1_000_000:012x}"
+    return f"{time_[:8]}-{time_[8:]}-7{text[:3]}-{'89ab'[bits >> 60 & 3]}{text[4:7]}-{text[7:]}"
 
 
 def build_services(
@@ -90,7 +94,7 @@ def build_services(
     store: Store,
     files: Files,
     clock_ms: Callable[[], int] = wall_clock_ms,
-    new_uuid: Callable[[], str] = random_uuid,
+    new_uuid: Callable[[], str] = fresh_uuid,
 ) -> Services:
     """Services over a store and files that are open already."""
     locations = location_policy(settings)
