@@ -17,7 +17,7 @@ from headgate.errors import HeadgateError, StorageFailed
 from headgate.files.allowed import AllowedFiles
 from headgate.files.base import Files
 from headgate.files.open import open_files
-from headgate.service.journal import ABANDONED_AFTER_MS, FILE_BYTES_MAX, Journal, Recovered
+from headgate.service.journal import ABANDONED_AFTER_MS, ROW_BYTES_MAX, Journal, Recovered, Tail
 from headgate.service.services import Services, build_services
 from headgate.service.settings import Settings
 from headgate.store.base import Store
@@ -201,8 +201,8 @@ def test_what_does_not_fit_in_the_queue_keeps_its_rows(tmp_path: Path) -> None:
 
 def test_small_files_are_taken_while_the_disk_keeps_up(tmp_path: Path) -> None:
     world = World(tmp_path, queue_max=4)
-    assert world.journal.takes(FILE_BYTES_MAX)
-    assert not world.journal.takes(FILE_BYTES_MAX + 1)
+    assert world.journal.takes(ROW_BYTES_MAX)
+    assert not world.journal.takes(ROW_BYTES_MAX + 1)
     world.journal.settle(world.landed("t/a", "t/b"))
     assert not world.journal.takes(1)
     world.journal.close()
@@ -411,6 +411,63 @@ def test_after_a_power_cut_the_files_of_a_landed_swap_are_back_byte_for_byte(tmp
     finally:
         after.close()
         before.close()
+
+
+MARKER = b"sixteen bytes..."
+
+
+def chained(world: World, count: int) -> dict[str, bytes]:
+    """Files that each end as the one before them does, written softly; all but the first have their front in a row."""
+    bodies = {f"{world.root}/t/0": b"head000" + MARKER + b"old" * 50 + MARKER}
+    for number in range(1, count):
+        tail = next(reversed(bodies.values()))[len(b"head000" + MARKER) :]
+        bodies[f"{world.root}/t/{number}"] = (
+            b"head%03d" % number + MARKER + b"new%03d" % number + MARKER + tail
+        )
+    world.files.write_soft_many([(location, [body]) for location, body in bodies.items()])
+    base = None
+    for location, body in bodies.items():
+        tail_of = None if base is None else Tail(base, len(bodies[base]) - len(b"head000" + MARKER))
+        world.store.write([world.journal.entry(location, body, tail_of)])
+        base = location
+    return bodies
+
+
+def test_files_that_end_as_others_do_are_restored_from_their_fronts(world: World) -> None:
+    bodies = chained(world, 100)
+    for number in range(100):
+        world.path(f"t/{number}").write_bytes(b"torn")
+    assert world.journal.recover() == Recovered(100, 0)
+    assert {location: world.files.read(location, limit_bytes=10_000) for location in bodies} == bodies
+    assert world.rows() == []
+
+
+def test_the_row_of_a_file_that_ends_as_another_does_holds_its_front_only(world: World) -> None:
+    chained(world, 3)
+    rows = world.store.read_journal(before_ms=10**18, limit=10)
+    assert [len(row.data) for row in rows[1:]] == [45, 45]
+    assert [row.base for row in rows] == [None, rows[0].location, rows[1].location]
+
+
+def test_a_file_is_not_built_on_one_that_could_not_be_restored(world: World) -> None:
+    bodies = chained(world, 3)
+    world.files.delete(list(bodies))
+    world.path("t/0").mkdir()  # nothing can be renamed over a folder
+    assert world.journal.recover() == Recovered(0, 3)
+    assert not world.path("t/1").exists()
+    world.path("t/0").rmdir()
+    assert world.journal.recover() == Recovered(3, 0)
+    assert world.files.read(f"{world.root}/t/2", limit_bytes=10_000) == bodies[f"{world.root}/t/2"]
+
+
+def test_a_base_that_does_not_end_as_the_row_needs_is_not_built_on(world: World) -> None:
+    bodies = chained(world, 2)
+    first, second = bodies
+    world.store.drop_files([first])
+    world.path("t/0").write_bytes(b"something else that is long enough to be cut" * 10)
+    world.path("t/1").unlink()
+    assert world.journal.recover() == Recovered(0, 1)
+    assert world.rows() == [second]
 
 
 def test_a_service_that_stops_has_settled_everything(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ encoded once and copied: 0.03 ms instead of 140 ms for 10,000 manifests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -61,6 +61,17 @@ def encode_manifest_list(
         known = block.notes.get(format_version)
         parts.append((known if isinstance(known, _Encoded) else _encode_block(block, format_version)).data)
     return b"".join(parts)
+
+
+def encoded_size(blocks: Iterable[Block], format_version: int) -> int | None:
+    """How many bytes these blocks have in every list of the version; None for those that were not encoded."""
+    size = 0
+    for block in blocks:
+        known = block.notes.get(format_version)
+        if not isinstance(known, _Encoded):
+            return None
+        size += len(known.data)
+    return size
 
 
 class _Encoded(Record):

@@ -284,7 +284,8 @@ class _Driver:
         if refused is not None:
             return to_reply(refused, effect.candidates)
         if journalled:
-            services.journal.settle([put.file.location for put in journalled])
+            size_bytes = sum(put.file.size_bytes for put in journalled)
+            services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
         services.metrics.group_size.observe(len(effect.shares))
         for candidate, head in zip(effect.candidates, heads, strict=True):
             self._remember(candidate, head)

@@ -8,6 +8,9 @@ Invariant: while a head refers to a file, its bytes are durable at its location,
 - The row is committed with the head that first refers to the file, so neither is there without the other.
 - A row is dropped only after a `sync` or a `restore` of its file succeeded. A file whose sync failed is never synced
   again but restored, because a second sync after a failed one proves nothing (the kernel has let go of the pages).
+- A row may hold the front of a file only, and name an older file whose last bytes follow: a manifest list of thousands
+  differs from its parent's in its first block. The older one is published by the same transaction or before, so it is
+  durable, or has a row in front of this one; rows are restored in order, and none whose base was not.
 - A file's name is used once, and its bytes never change, so whoever writes a row's bytes to its location writes what
   is there already, or what ought to be.
 
@@ -29,12 +32,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headgate.errors import HeadgateError, LocationRefused
+from headgate.errors import HeadgateError, LocationRefused, StorageFailed
 from headgate.files.base import Files
 from headgate.service.logs import log
 from headgate.store.base import JournalledFile, PutFile, Store
 
-FILE_BYTES_MAX = 1 << 20  # a larger one costs more to write twice than to sync once
+ROW_BYTES_MAX = 1 << 20  # a larger one costs more to write twice than to sync once
+FILE_BYTES_MAX = 32 << 20  # with what follows from another file
 ABANDONED_AFTER_MS = (
     60_000  # a living replica drops a row within a second, unless its disk or database is in trouble
 )
@@ -43,12 +47,22 @@ _INTERVAL_S = 0.2
 _BATCH_MAX = 1024  # files synced together
 _DROP_MAX = 256  # rows dropped in one transaction, which commits wait for
 _QUEUE_MAX = 16_384
-_PAGE = 64  # rows, of up to FILE_BYTES_MAX each, in memory at once
+_QUEUED_BYTES_MAX = 256 << 20  # written and not synced
+_PAGE = 64  # rows, of up to ROW_BYTES_MAX each, in memory at once
 _PAGES_MAX = 10_000
 _PAGES_A_ROUND = 100  # the housekeeper has other work
 _KEPT_MAX = 1000
 _YOUNG_MAX = 2048
 _EVER_MS = (1 << 63) - 1
+_SYNC_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last bytes of a file are those of another one, which the same swap or an earlier one publishes."""
+
+    base: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,7 @@ class Journal:
         self._interval_s = interval_s
         self._queue_max = queue_max
         self._queue: deque[str] = deque()
+        self._queued_bytes = 0
         self._changed = threading.Condition()
         self._stopping = False
         self._is_failing = False
@@ -103,25 +118,35 @@ class Journal:
         """How many files wait for the background."""
         return len(self._queue)
 
-    def takes(self, size_bytes: int) -> bool:
+    def takes(self, size_bytes: int, *, row_bytes: int | None = None) -> bool:
         """Whether a file of this size is to be written softly now; otherwise it is to be written durably.
+
+        `row_bytes` are those that its row would hold, if not all.
 
         While the disk cannot keep up, or after a failed sync until the next recovery, new files are written
         durably: that slows commits down to what the disk can do, and the rows in the database stay few.
         """
-        has_room = len(self._queue) < self._queue_max // 2 and not self._is_failing
-        return has_room and size_bytes <= FILE_BYTES_MAX and self._files.is_soft
+        if self._is_failing or not self._files.is_soft:
+            return False
+        if len(self._queue) >= self._queue_max // 2 or self._queued_bytes >= _QUEUED_BYTES_MAX:
+            return False
+        return size_bytes <= FILE_BYTES_MAX and (row_bytes or size_bytes) <= ROW_BYTES_MAX
 
-    def entry(self, location: str, data: bytes) -> PutFile:
+    def entry(self, location: str, data: bytes, tail: Tail | None = None) -> PutFile:
         """What goes into the swap's transaction for a file that was written softly."""
-        return PutFile(JournalledFile(location, data, self._clock_ms()))
+        now_ms = self._clock_ms()
+        if tail is None:
+            return PutFile(JournalledFile(location, data, now_ms))
+        front = data[: len(data) - tail.size_bytes]
+        return PutFile(JournalledFile(location, front, now_ms, tail.base, tail.size_bytes))
 
-    def settle(self, locations: Sequence[str]) -> None:
+    def settle(self, locations: Sequence[str], *, size_bytes: int = 0) -> None:
         """The transaction with these files' rows landed: have them synced, and the rows dropped, before long."""
         with self._changed:
             room = self._queue_max - len(self._queue)
             was_empty = not self._queue
             self._queue.extend(locations[:room])
+            self._queued_bytes += size_bytes
             if was_empty or len(self._queue) >= _BATCH_MAX:
                 self._changed.notify_all()
         if len(locations) > room:
@@ -153,7 +178,7 @@ class Journal:
             fresh = [row for row in rows if row.location not in kept]
             if not fresh or len(kept) > _KEPT_MAX or young > _YOUNG_MAX:
                 break
-            failed = self._restore_page(fresh)
+            failed = self._restore_page(fresh, kept)
             kept.update(failed)
             restored += len(fresh) - len(failed)
             # A living replica puts rows faster than they are restored here, so this must end before it does. Not at the
@@ -177,18 +202,32 @@ class Journal:
                 error=str(error),
             )
 
-    def _restore_page(self, rows: Iterable[JournalledFile]) -> dict[str, HeadgateError]:
+    def _restore_page(
+        self, rows: Iterable[JournalledFile], kept: Mapping[str, HeadgateError]
+    ) -> dict[str, HeadgateError]:
         failed: dict[str, HeadgateError] = {}
         durable: list[str] = []
         for row in rows:
             try:
-                self._files.restore(row.location, row.data)
+                if (error := kept.get(row.base or "") or failed.get(row.base or "")) is not None:
+                    raise error  # what stands at the base's place may be anything
+                self._files.restore(row.location, self._assemble(row))
             except HeadgateError as error:
                 failed[row.location] = error
             else:
                 durable.append(row.location)
         self._drop(durable)
         return failed
+
+    def _assemble(self, row: JournalledFile) -> bytes:
+        """The whole bytes of a file. Those of two files meet behind a sync marker of Avro."""
+        if row.base is None:
+            return row.data
+        base = self._files.read(row.base, limit_bytes=FILE_BYTES_MAX)
+        cut = len(base) - row.tail_bytes
+        if cut < _SYNC_BYTES or base[cut - _SYNC_BYTES : cut] != row.data[-_SYNC_BYTES:]:
+            raise StorageFailed(f"{row.base} does not end as {row.location} needs; size={len(base)}")
+        return row.data + base[cut:]
 
     def _run(self) -> None:
         while True:
@@ -203,7 +242,12 @@ class Journal:
 
     def _take(self) -> list[str]:
         with self._changed:
-            return [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH_MAX))]
+            taken = [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH_MAX))]
+            # Which file had how many is not kept: a bound may be off by the difference between files.
+            self._queued_bytes = (
+                self._queued_bytes * len(self._queue) // max(1, len(self._queue) + len(taken))
+            )
+        return taken
 
     def _settle_batch(self, batch: Sequence[str]) -> None:
         try:

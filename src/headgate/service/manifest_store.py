@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
@@ -32,7 +33,9 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
+from headgate.service.journal import Tail
 from headgate.service.kept_entries import count_bytes, inherit
+from headgate.service.list_tails import ListTails
 from headgate.service.path_index import PathIndex
 from headgate.service.placement import metadata_folder
 from headgate.service.sized_cache import SizedCache
@@ -49,7 +52,12 @@ _ENCODED_BYTES = 400  # what an encoded file takes beside its bytes
 
 # Footprints of these snapshots, of those that the store has; the caller knows whose they are.
 LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
-Write = Callable[[str, bytes], None]  # has a file written, now or before the swap
+
+
+class Write(Protocol):
+    """Has a file written, now or before the swap."""
+
+    def __call__(self, location: str, data: bytes, tail: Tail | None = None, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,7 @@ class ManifestStore:
         self._manifests: SizedCache[_Key, _Cached] = SizedCache(limit_bytes // 2)
         self._changes: SizedCache[_Key, tuple[ManifestEntry, ...]] = SizedCache(limit_bytes // 8)
         self._lists: OrderedDict[str, ManifestList] = OrderedDict()
+        self._tails = ListTails()
         # By identity, and held so that it stays theirs.
         self._encoded: SizedCache[int, tuple[ContentFile, EncodedFile]] = SizedCache(limit_bytes // 8)
         self._own: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()  # by manifest list
@@ -347,7 +356,8 @@ class ManifestStore:
             first_row_id=wanted.first_row_id,
         )
         location = self._name(wanted.table, f"snap-{wanted.snapshot_id}")
-        write(location, data)
+        write(location, data, self._tails.find(wanted))
+        self._tails.keep(location, wanted)
         self._keep_list(location, wanted.manifests)
         with self._lock:
             made = self._made.pop(wanted.snapshot_id, ())

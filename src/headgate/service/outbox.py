@@ -1,9 +1,9 @@
 """Files that a group has to write before its swap: soft and journalled on a disk, by parallel PUTs on an object store.
 
 On a disk nothing is written before `flush`, which writes the files without a sync and returns what belongs in the
-journal, in the swap's own transaction. A large file (the list of thousands of manifests) would cost more there than a
-sync of its own. It, and each PUT on an object store, begins at once, while the group is still being judged, and
-`flush` waits for all of them.
+journal, in the swap's own transaction. A large file would cost more there than a sync of its own, unless it ends as
+another one does (the list of thousands of manifests). It, and each PUT on an object store, begins at once, while the
+group is still being judged, and `flush` waits for all of them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from contextlib import suppress
 
 from headgate.errors import HeadgateError
 from headgate.files.base import Files
-from headgate.service.journal import Journal
+from headgate.service.journal import Journal, Tail
 from headgate.store.base import PutFile
 
-_SOFT_BYTES_MAX = 96 << 10  # of one file; a larger one costs more in the journal than a sync of its own
+_SOFT_BYTES_MAX = 96 << 10  # in the journal, of one file; more costs more there than a sync of its own
 _JOURNAL_BYTES_MAX = 4 << 20  # of one group; what is beyond is written durably at once
 
 
@@ -26,33 +26,34 @@ class Outbox:
 
     def __init__(self, files: Files, journal: Journal, writers: ThreadPoolExecutor) -> None:
         self._files, self._journal, self._writers = files, journal, writers
-        self._waiting: dict[str, bytes] = {}
+        self._waiting: dict[str, tuple[bytes, Tail | None]] = {}
         self._begun: dict[str, Future[None]] = {}
 
-    def put(self, location: str, data: bytes) -> None:
+    def put(self, location: str, data: bytes, tail: Tail | None = None) -> None:
         """Have a file written by the time of the next `flush`."""
-        if self._files.is_soft and len(data) <= _SOFT_BYTES_MAX:
-            self._waiting[location] = data
+        if self._files.is_soft and _row_bytes(data, tail) <= _SOFT_BYTES_MAX:
+            self._waiting[location] = data, tail
         else:
             self._begun[location] = self._begin(location, data)
 
     def flush(self) -> list[PutFile]:
         """Have everything written; for what is not durable yet, the rows of the journal."""
         waiting, self._waiting = self._waiting, {}
-        soft: list[tuple[str, bytes]] = []
+        soft: list[tuple[str, bytes, Tail | None]] = []
         room = _JOURNAL_BYTES_MAX
-        for location, data in waiting.items():
-            room -= len(data)
-            if room >= 0 and self._journal.takes(len(data)):
-                soft.append((location, data))
+        for location, (data, tail) in waiting.items():
+            row_bytes = _row_bytes(data, tail)
+            room -= row_bytes
+            if room >= 0 and self._journal.takes(len(data), row_bytes=row_bytes):
+                soft.append((location, data, tail))
             else:
                 self._begun[location] = self._begin(location, data)
-        self._files.write_soft_many([(location, (data,)) for location, data in soft])
+        self._files.write_soft_many([(location, (data,)) for location, data, _ in soft])
         begun, self._begun = self._begun, {}
         wait(begun.values())  # all of them: one that is late would outlive its deletion
         for future in begun.values():
             future.result()
-        return [self._journal.entry(location, data) for location, data in soft]
+        return [self._journal.entry(*file) for file in soft]
 
     def recall(self, locations: Iterable[str]) -> list[str]:
         """Files that are not wanted: those among them that are or may be written, and must be deleted."""
@@ -67,3 +68,7 @@ class Outbox:
 
     def _begin(self, location: str, data: bytes) -> Future[None]:
         return self._writers.submit(self._files.write_new, location, (data,))
+
+
+def _row_bytes(data: bytes, tail: Tail | None) -> int:
+    return len(data) - (0 if tail is None else tail.size_bytes)

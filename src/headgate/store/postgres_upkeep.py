@@ -49,8 +49,9 @@ def find_repeated(pairs: Sequence[tuple[str, str]], inserted: set[tuple[str, str
 # --- journalled files ------------------------------------------------------------------------------------
 
 _PUT_FILES = """
-INSERT INTO journal (location, data, created_at_ms)
-SELECT * FROM unnest(%s::text[], %b::bytea[], %s::bigint[]) ON CONFLICT (location) DO NOTHING
+INSERT INTO journal (location, data, created_at_ms, base, tail_bytes)
+SELECT * FROM unnest(%s::text[], %b::bytea[], %s::bigint[], %s::text[], %s::bigint[])
+ON CONFLICT (location) DO NOTHING
 """
 
 
@@ -62,7 +63,8 @@ def put_files(db: Connection, puts: Sequence[PutFile]) -> None:
 
 
 _READ_JOURNAL = """
-SELECT location, data, created_at_ms FROM journal WHERE created_at_ms < %s ORDER BY number LIMIT %s
+SELECT location, data, created_at_ms, base, tail_bytes FROM journal
+WHERE created_at_ms < %s ORDER BY number LIMIT %s
 """
 
 

@@ -153,13 +153,13 @@ def principal_row(principal: Principal) -> Row:
 
 
 def file_of(row: Row) -> JournalledFile:
-    """From (location, data, created_at_ms)."""
+    """From (location, data, created_at_ms, base, tail_bytes)."""
     return JournalledFile(*row)
 
 
 def file_row(file: JournalledFile) -> Row:
     """The columns of a journalled file, as `file_of` reads them."""
-    return (file.location, file.data, file.created_at_ms)
+    return (file.location, file.data, file.created_at_ms, file.base, file.tail_bytes)
 
 
 JOB_COLUMNS = "id, kind, namespace, name, principal, role, fingerprint, due_at_ms, created_at_ms"

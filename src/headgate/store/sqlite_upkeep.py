@@ -74,7 +74,7 @@ def find_repeated(db: Connection, insert: str, rows: Sequence[Row]) -> int | Non
 
 # --- journalled files ------------------------------------------------------------------------------------
 
-_PUT_FILE = "INSERT INTO journal (location, data, created_at_ms) VALUES (?, ?, ?)"
+_PUT_FILE = "INSERT INTO journal (location, data, created_at_ms, base, tail_bytes) VALUES (?, ?, ?, ?, ?)"
 
 
 def put_files(db: Connection, puts: Sequence[PutFile]) -> None:
@@ -82,7 +82,8 @@ def put_files(db: Connection, puts: Sequence[PutFile]) -> None:
 
 
 _READ_JOURNAL = """
-SELECT location, data, created_at_ms FROM journal WHERE created_at_ms < ? ORDER BY number LIMIT ?
+SELECT location, data, created_at_ms, base, tail_bytes FROM journal
+WHERE created_at_ms < ? ORDER BY number LIMIT ?
 """
 
 

@@ -14,11 +14,21 @@ Levels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class JournalledFile:
-    """A file whose bytes are kept in the database until they are known to be durable at their location."""
+    """A file whose bytes are kept in the database until they are known to be durable at their location.
+
+    With a `base` it is `data` and then the last `tail_bytes` of the file there, which was put before it or is durable.
+    """
 
     location: str
     data: bytes
     created_at_ms: int
+    base: str | None = None
+    tail_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole file."""
+        return len(self.data) + self.tail_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,59 @@
+"""Manifest lists are journalled by their fronts, and come back whole: the same bytes, whatever the disk lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.format.manifests import decode_manifest_list
+from headgate.store.sqlite import SqliteStore
+from tests.service.app_client import AppClient, app_client
+from tests.service.change_calls import change, commit_change, data_file
+from tests.service.table_calls import created, load, local, make_namespace
+
+EVER_MS = 2**62
+UNMERGED = {"commit.manifest-merge.enabled": "false"}
+
+
+def append(client: AppClient, location: str, number: int) -> None:
+    update = change("append", add_data_files=[data_file(f"{location}/data/{number}.parquet")])
+    assert commit_change(client, update).status_code == 200
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_lists_come_back_byte_for_byte_from_their_fronts(tmp_path: Path, version: str) -> None:
+    with app_client(tmp_path, store=SqliteStore(tmp_path / "catalog.db")) as client:
+        make_namespace(client, "a")
+        properties = {"format-version": version, **UNMERGED}
+        location = created(client, properties=properties)["metadata"]["location"]
+        for number in range(40):  # more than two tiers of blocks
+            append(client, location, number)
+        rows = client.services.store.read_journal(before_ms=EVER_MS, limit=1000)
+        lists = [row for row in rows if "/snap-" in row.location]
+        assert len(lists) == 40
+        assert sum(row.base is not None for row in lists) >= 35
+        largest = max(row.size_bytes for row in lists)
+        assert sum(len(row.data) for row in lists) < 40 * largest / 3
+        bodies = {row.location: local(row.location).read_bytes() for row in rows}
+        for location in bodies:
+            local(location).write_bytes(b"lost by the disk")
+        client.services.journal.recover()
+        assert {location: local(location).read_bytes() for location in bodies} == bodies
+        head = load(client)["metadata"]["snapshots"][-1]["manifest-list"]
+        assert len(decode_manifest_list(local(head).read_bytes(), location=head)) == 40
+
+
+def test_a_list_is_not_built_on_one_that_another_engine_wrote(tmp_path: Path) -> None:
+    """After a restart nobody knows how the parent's bytes came about, so the first list is journalled whole."""
+    store = SqliteStore(tmp_path / "catalog.db")
+    with app_client(tmp_path, store=store) as client:
+        make_namespace(client, "a")
+        location = created(client, properties=UNMERGED)["metadata"]["location"]
+        append(client, location, 0)
+    with app_client(tmp_path, store=SqliteStore(tmp_path / "catalog.db")) as client:
+        for number in (1, 2):
+            append(client, location, number)
+        rows = client.services.store.read_journal(before_ms=EVER_MS, limit=1000)
+        lists = [row for row in rows if "/snap-" in row.location]
+        assert [row.base is None for row in lists] == [True, False]
