@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
@@ -33,9 +32,9 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
-from headgate.service.journal import Tail
 from headgate.service.kept_entries import count_bytes, inherit
 from headgate.service.list_tails import ListTails
+from headgate.service.outbox import Write
 from headgate.service.path_index import PathIndex
 from headgate.service.placement import metadata_folder
 from headgate.service.sized_cache import SizedCache
@@ -52,12 +51,6 @@ _ENCODED_BYTES = 400  # what an encoded file takes beside its bytes
 
 # Footprints of these snapshots, of those that the store has; the caller knows whose they are.
 LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
-
-
-class Write(Protocol):
-    """Has a file written, now or before the swap."""
-
-    def __call__(self, location: str, data: bytes, tail: Tail | None = None, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

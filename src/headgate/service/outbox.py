@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import Protocol
 
 from headgate.errors import HeadgateError
 from headgate.files.base import Files
@@ -19,6 +20,12 @@ from headgate.store.base import PutFile
 
 _SOFT_BYTES_MAX = 96 << 10  # in the journal, of one file; more costs more there than a sync of its own
 _JOURNAL_BYTES_MAX = 4 << 20  # of one group; what is beyond is written durably at once
+
+
+class Write(Protocol):
+    """Has a file written, now or before the swap."""
+
+    def __call__(self, location: str, data: bytes, tail: Tail | None = None, /) -> None: ...
 
 
 class Outbox:
