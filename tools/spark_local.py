@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from pyspark.sql import SparkSession
 _ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
 
 
-def open_spark(app_name: str, *, jar: Path, folder: Path) -> SparkSession:
-    """A session on two cores that keeps everything it writes in `folder` and listens on loopback only."""
+def quiet_settings(folder: Path) -> dict[str, str]:
+    """A session that keeps everything it writes in `folder`, listens on loopback only, and says little."""
     folder.mkdir(parents=True, exist_ok=True)
     quiet = folder / "log4j2.properties"
     quiet.write_text(
@@ -19,22 +20,29 @@ def open_spark(app_name: str, *, jar: Path, folder: Path) -> SparkSession:
         "appender.stderr.type = Console\nappender.stderr.name = stderr\nappender.stderr.target = SYSTEM_ERR\n"
         "appender.stderr.layout.type = PatternLayout\nappender.stderr.layout.pattern = %d %p %c{1}: %m%n%ex\n"
     )
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.app.name": app_name,
+    return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "2g",
-        "spark.jars": str(jar),
         "spark.local.dir": str(folder / "local"),
-        "spark.master": "local[2]",
-        "spark.pyspark.python": sys.executable,
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def open_spark(app_name: str, *, jar: Path, folder: Path) -> SparkSession:
+    """A quiet session on two cores with the Iceberg runtime jar."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a session that Python starts asks nothing else
+    settings: dict[str, bool | float | int | str | None] = {
+        **quiet_settings(folder),
+        "spark.app.name": app_name,
+        "spark.jars": str(jar),
+        "spark.master": "local[2]",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.session.timeZone": "UTC",
     }
     return SparkSession.builder.config(map=settings).getOrCreate()
 

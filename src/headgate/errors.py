@@ -17,7 +17,8 @@
     ├── Unsupported            the specification has it, this service does not
     ├── Overloaded             try again later; nothing happened
     │   └── QueueFull          too much waits already; nothing happened
-    └── StorageFailed          the database or the files did not answer; nothing happened
+    ├── StorageFailed          the database or the files did not answer; nothing happened
+    └── JobFailed              a Spark job failed; what it had not committed by then is in no table
 
 HTTP statuses live in `service/http_errors.py`, nowhere else.
 """
@@ -174,6 +175,13 @@ class StorageFailed(HeadgateError):
     """The database or the files did not answer, before any swap was sent; nothing happened."""
 
     code = "storage-failed"
+    retry = Retry.LATER
+
+
+class JobFailed(HeadgateError):
+    """A Spark job failed; what it had not committed by then is in no table."""
+
+    code = "job-failed"
     retry = Retry.LATER
 
 

@@ -26,7 +26,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import StringType
 
 from headgate.client import describe_parquet
-from headgate.client.bounds import TRUNCATE_LENGTH, encode_bound, to_json_value
+from headgate.client.bounds import encode_bound, to_json_value
+from headgate.client.metrics_modes import TRUNCATE_LENGTH
 from headgate.errors import BadInput, NotFound
 
 # name, type of the table, type of Arrow, values
@@ -122,6 +123,63 @@ def test_a_column_of_floats_has_counts_and_no_bounds(tmp_path: Path) -> None:
     assert described["lower-bounds"]["keys"] == described["upper-bounds"]["keys"] == []
 
 
+def test_floats_that_may_be_read_have_their_nans_counted_and_bounds_without_them(tmp_path: Path) -> None:
+    nan = float("nan")
+    columns: list[tuple[str, Any, pa.DataType, list[Any]]] = [
+        ("ratio", "float", pa.float32(), [1.5, nan, 2.5]),
+        ("score", "double", pa.float64(), [0.0, 2.0, None]),
+        ("only", "double", pa.float64(), [nan, nan, None]),
+        ("absent", "double", pa.float64(), [None, None, None]),
+    ]
+    file = write(tmp_path, columns, row_group_size=2)
+    described = describe_parquet(file, metadata_of(columns), reads_nans=True)
+    assert map_of(described, "nan-value-counts") == {1: 1, 2: 0, 3: 2, 4: 0}
+    lower = {1: struct.pack("<f", 1.5).hex(), 2: struct.pack("<d", -0.0).hex()}
+    assert map_of(described, "lower-bounds") == lower
+    upper = {1: struct.pack("<f", 2.5).hex(), 2: struct.pack("<d", 2.0).hex()}
+    assert map_of(described, "upper-bounds") == upper
+
+
+def test_the_metrics_mode_of_a_column_says_what_is_told_of_it(tmp_path: Path) -> None:
+    columns: list[tuple[str, Any, pa.DataType, list[Any]]] = [
+        ("name", "string", pa.string(), ["abc to be more than sixteen"]),
+        ("other", "int", pa.int32(), [1]),
+    ]
+    file = write(tmp_path, columns)
+    full = b"abc to be more than sixteen".hex()
+    cases = {
+        "none": ([2], [2], {}, {}),
+        "counts": ([1, 2], [1, 2], {}, {}),
+        "truncate(2)": ([1, 2], [1, 2], {1: b"ab".hex()}, {1: b"ac".hex()}),
+        "full": ([1, 2], [1, 2], {1: full}, {1: full}),
+    }
+    for mode, (sizes, counts, lower, upper) in cases.items():
+        properties = {"write.metadata.metrics.column.name": mode}
+        described = describe_parquet(file, metadata_of(columns, properties=properties))
+        assert described["column-sizes"]["keys"] == sizes
+        assert described["null-value-counts"]["keys"] == counts
+        one = {2: struct.pack("<i", 1).hex()}
+        assert map_of(described, "lower-bounds") == lower | one
+        assert map_of(described, "upper-bounds") == upper | one
+    with pytest.raises(BadInput) as caught:
+        describe_parquet(file, metadata_of(columns, properties={"write.metadata.metrics.default": "some"}))
+    assert caught.value.field == "write.metadata.metrics.default"
+
+
+def test_a_wide_table_is_told_of_by_its_first_columns_and_those_it_is_sorted_by(tmp_path: Path) -> None:
+    columns: list[tuple[str, Any, pa.DataType, list[Any]]] = [
+        (f"c{i}", "int", pa.int32(), [i]) for i in range(5)
+    ]
+    order = {"order-id": 1, "fields": [{"source-id": 4, "transform": "identity"}]}
+    metadata = metadata_of(
+        columns,
+        properties={"write.metadata.metrics.max-inferred-column-defaults": "2"},
+        **{"sort-orders": [order], "default-sort-order-id": 1},
+    )
+    described = describe_parquet(write(tmp_path, columns), metadata)
+    assert described["value-counts"]["keys"] == described["lower-bounds"]["keys"] == [1, 2, 4]
+
+
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_file_without_ids_is_read_by_names(tmp_path: Path, mapped: bool) -> None:
     file = write(tmp_path, COLUMNS, ids=False)
@@ -139,7 +197,7 @@ def test_a_renamed_column_is_found_by_its_id(tmp_path: Path) -> None:
     assert map_of(described, "lower-bounds")[2] == struct.pack("<i", -5).hex()
 
 
-def test_columns_inside_others_have_sizes_and_nothing_more(tmp_path: Path) -> None:
+def test_columns_inside_structs_are_told_of_and_repeated_ones_have_sizes_only(tmp_path: Path) -> None:
     fid = "PARQUET:field_id"
     inner = pa.struct([pa.field("x", pa.int64(), metadata={fid: "11"}), pa.field("y", pa.string())])
     kinds = [
@@ -161,8 +219,11 @@ def test_columns_inside_others_have_sizes_and_nothing_more(tmp_path: Path) -> No
     )
     described = describe_parquet(file, metadata)
     assert described["column-sizes"]["keys"] == [11, 12, 3]
-    assert map_of(described, "value-counts") == {3: 1}
-    assert map_of(described, "lower-bounds") == {3: struct.pack("<i", 9).hex()}
+    assert map_of(described, "value-counts") == {11: 1, 3: 1}
+    assert map_of(described, "lower-bounds") == {
+        11: struct.pack("<q", 1).hex(),
+        3: struct.pack("<i", 9).hex(),
+    }
 
 
 def test_columns_that_the_table_does_not_have_are_left_out(tmp_path: Path) -> None:
@@ -306,7 +367,10 @@ def test_bounds_of_text_enclose_it_and_are_short(text: str) -> None:
     octets = text.encode("utf-8", "surrogatepass")
     if b"\xed" in octets and any(0xD800 <= ord(char) < 0xE000 for char in text):
         return  # no text that a Parquet file can hold
-    low, high = encode_bound("string", text, upper=False), encode_bound("string", text, upper=True)
+    low, high = (
+        encode_bound("string", text, upper=False, length=TRUNCATE_LENGTH),
+        encode_bound("string", text, upper=True, length=TRUNCATE_LENGTH),
+    )
     assert low is not None
     assert low <= octets
     assert len(low.decode()) <= TRUNCATE_LENGTH
@@ -316,7 +380,10 @@ def test_bounds_of_text_enclose_it_and_are_short(text: str) -> None:
 
 @given(st.binary(max_size=40))
 def test_bounds_of_bytes_enclose_them_and_are_short(octets: bytes) -> None:
-    low, high = encode_bound("binary", octets, upper=False), encode_bound("binary", octets, upper=True)
+    low, high = (
+        encode_bound("binary", octets, upper=False, length=TRUNCATE_LENGTH),
+        encode_bound("binary", octets, upper=True, length=TRUNCATE_LENGTH),
+    )
     assert low is not None
     assert low <= octets
     assert high is None or (octets <= high and len(high) <= TRUNCATE_LENGTH)
@@ -324,7 +391,7 @@ def test_bounds_of_bytes_enclose_them_and_are_short(octets: bytes) -> None:
 
 @given(st.integers(-(10**38) + 1, 10**38 - 1))
 def test_a_decimal_bound_is_the_shortest_of_its_value(unscaled: int) -> None:
-    bound = encode_bound("decimal(38,4)", unscaled, upper=True)
+    bound = encode_bound("decimal(38,4)", unscaled, upper=True, length=TRUNCATE_LENGTH)
     assert bound is not None
     assert int.from_bytes(bound, "big", signed=True) == unscaled
     assert len(bound) == 1 or not -(2 ** (8 * len(bound) - 9)) <= unscaled < 2 ** (8 * len(bound) - 9)
@@ -333,6 +400,6 @@ def test_a_decimal_bound_is_the_shortest_of_its_value(unscaled: int) -> None:
 
 
 def test_an_upper_bound_steps_over_the_surrogates() -> None:
-    bound = encode_bound("string", chr(0xD7FF) * 17, upper=True)
+    bound = encode_bound("string", chr(0xD7FF) * 17, upper=True, length=TRUNCATE_LENGTH)
     assert bound is not None
     assert from_bytes(StringType(), bound) == chr(0xD7FF) * 15 + chr(0xE000)

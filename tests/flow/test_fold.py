@@ -253,3 +253,37 @@ def test_a_branch_that_is_not_there_refuses_all_that_wanted_it_and_nobody_else()
     script = run(lake, folds(lake, 7, branch="none"), folds(lake, 8, branch="none"), folds(lake, 9))
     assert [type(verdict).__name__ for verdict in script.verdicts] == ["Refused", "Refused", "Committed"]
     assert candidate_rows(lake, script.yielded(Swap)[0]) == ["ours.9", "theirs.0"]
+
+
+STREAMS = (
+    "headgate.stream.0a0a0a0a-0000-4000-8000-000000000001",
+    "headgate.stream.0b0b0b0b-0000-4000-8000-000000000002",
+)
+
+
+def streams(lake: Lake, id_: int, stream: str, batch: int) -> Member:
+    """An append that says which batch of a stream it is."""
+    return member(adds(lake, id_), SetProperties(updates={stream: str(batch)}), key=f"k{id_}", fold=True)
+
+
+def test_batches_of_two_streams_share_a_snapshot_and_both_are_noted() -> None:
+    lake = lake_of()
+    script = run(lake, streams(lake, 7, STREAMS[0], 3), folds(lake, 8), streams(lake, 9, STREAMS[1], 5))
+    assert len(made(lake, script)) == 1
+    (swap,) = script.yielded(Swap)
+    properties = swap.candidates[0].metadata.envelope.properties
+    assert [properties[stream] for stream in STREAMS] == ["3", "5"]
+
+
+def test_two_batches_of_one_stream_do_not_share_and_the_later_one_is_noted() -> None:
+    lake = lake_of()
+    script = run(lake, streams(lake, 7, STREAMS[0], 3), streams(lake, 8, STREAMS[0], 4))
+    assert len(made(lake, script)) == 2
+    (swap,) = script.yielded(Swap)
+    assert swap.candidates[0].metadata.envelope.properties[STREAMS[0]] == "4"
+
+
+def test_other_properties_keep_an_append_from_sharing() -> None:
+    lake = lake_of()
+    other = member(adds(lake, 8), SetProperties(updates={"owner": "red"}), key="k8", fold=True)
+    assert len(made(lake, run(lake, folds(lake, 7), other))) == 2

@@ -14,11 +14,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "store": frozenset({"errors", "core", "format"}),
     "files": frozenset({"errors", "core", "format"}),
     "client": frozenset({"errors", "core", "format", "files"}),
+    "library": frozenset({"errors", "core", "format", "client"}),
     "sim": frozenset({"errors", "core", "format", "store", "files"}),
-    "spark": frozenset({"errors", "core", "format", "client"}),
+    "spark": frozenset({"errors", "core", "format", "client", "library"}),
     "service": frozenset({"errors", "core", "format", "store", "files"}),
     "web": frozenset({"errors", "core", "format", "service"}),
-    "cli": frozenset({"errors", "core", "format", "store", "files", "client", "sim", "service", "web"}),
+    "cli": frozenset(
+        {"errors", "core", "format", "store", "files", "client", "sim", "service", "spark", "web"}
+    ),
 }
 
 _PURE_STDLIB = frozenset({

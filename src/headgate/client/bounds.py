@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from uuid import UUID
 
-TRUNCATE_LENGTH = 16  # Java's default metrics mode is truncate(16)
 _CODE_POINT_MAX = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)")
@@ -28,7 +27,7 @@ _NUMBERS = {
 }
 
 Raw = int | float | bool | bytes
-Stored = int | bool | str | bytes
+Stored = int | float | bool | str | bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +54,8 @@ def reader_of(type_: str, stored: ParquetType) -> Callable[[Raw], Stored] | None
         found = bool
     elif type_ in ("int", "long") and name in ("None", "Int") and stored.logical.get("isSigned", True):
         found = int if stored.physical in _NUMBERS[type_] else None
+    elif type_ in ("float", "double"):
+        found = float if stored.physical in _NUMBERS[type_] else None
     elif type_ == "date" and name == "Date":
         found = int
     elif type_.startswith("time") and name in ("Time", "Timestamp"):
@@ -72,22 +73,22 @@ def reader_of(type_: str, stored: ParquetType) -> Callable[[Raw], Stored] | None
 
 def holds(type_: str, stored: ParquetType) -> bool:
     """Whether a Parquet column can be read as the table's type. Types without bounds here are not judged."""
-    if type_ in ("float", "double"):
-        return stored.physical in _NUMBERS[type_]
     if type_ in ("unknown", "variant") or type_.startswith(("geometry", "geography")):
         return True
     return reader_of(type_, stored) is not None
 
 
-def encode_bound(type_: str, value: Stored, *, upper: bool) -> bytes | None:
+def encode_bound(type_: str, value: Stored, *, upper: bool, length: int) -> bytes | None:
     """A bound in single-value serialization; None when there is none of the length allowed."""
     if isinstance(value, bool):
         return b"\x01" if value else b"\x00"
     if isinstance(value, str):
-        cut = _cut_text(value, upper=upper)
+        cut = _cut_text(value, length, upper=upper)
         return None if cut is None else cut.encode()
     if isinstance(value, bytes):
-        return _cut_octets(value, upper=upper) if type_ == "binary" else value
+        return _cut_octets(value, length, upper=upper) if type_ == "binary" else value
+    if isinstance(value, float):
+        return struct.pack("<f" if type_ == "float" else "<d", value)
     if _DECIMAL.fullmatch(type_):
         return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
     return struct.pack("<i" if type_ in ("int", "date") else "<q", value)
@@ -95,7 +96,7 @@ def encode_bound(type_: str, value: Stored, *, upper: bool) -> bytes | None:
 
 def to_json_value(type_: str, value: Stored) -> object:
     """A value as the JSON of a partition tuple has it."""
-    if isinstance(value, bool | str):
+    if isinstance(value, bool | str | float):
         return value
     if isinstance(value, bytes):
         return str(UUID(bytes=value)) if type_ == "uuid" else value.hex().upper()
@@ -136,11 +137,11 @@ def _unscaled(raw: Raw) -> Stored:
     return int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
 
 
-def _cut_text(text: str, *, upper: bool) -> str | None:
+def _cut_text(text: str, length: int, *, upper: bool) -> str | None:
     """At most so many code points; an upper bound is rounded up, past the surrogates, or given up."""
-    if len(text) <= TRUNCATE_LENGTH:
+    if len(text) <= length:
         return text
-    cut = text[:TRUNCATE_LENGTH]
+    cut = text[:length]
     if not upper:
         return cut
     for at in range(len(cut) - 1, -1, -1):
@@ -152,10 +153,10 @@ def _cut_text(text: str, *, upper: bool) -> str | None:
     return None
 
 
-def _cut_octets(octets: bytes, *, upper: bool) -> bytes | None:
-    if len(octets) <= TRUNCATE_LENGTH:
+def _cut_octets(octets: bytes, length: int, *, upper: bool) -> bytes | None:
+    if len(octets) <= length:
         return octets
-    cut = octets[:TRUNCATE_LENGTH]
+    cut = octets[:length]
     if not upper:
         return cut
     cut = cut.rstrip(b"\xff")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Any
+
+import msgspec
 
 from headgate.client.auth import Credentials
 from headgate.client.pending import Pending
-from headgate.client.resend import RESEND, Resender, Time
+from headgate.client.resend import RESEND, Ask, Resender, Time
 from headgate.client.table import Name, TableClient
 from headgate.client.transaction import Transaction
 from headgate.client.transport import Transport
 from headgate.core.backoff import BackoffPolicy, delay_ms
 
 TIMEOUT_S = 60.0
+_DURATION = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?")
 
 
 class HeadgateClient:
@@ -48,6 +53,16 @@ class HeadgateClient:
     def pending(self, key: str) -> Pending:
         """A request that was acknowledged under this key, perhaps to another process."""
         return Pending(key, self._resender, self._time.now_s)
+
+    def key_lifetime_s(self) -> int:
+        """How long the service remembers what became of a key, at least."""
+        sure = self._resender.settle(Ask("GET", "/v1/config"))
+        told = msgspec.json.decode(sure.answer.body, type=dict[str, Any]).get("idempotency-key-lifetime", "")
+        found = _DURATION.fullmatch(str(told))
+        if found is None:
+            return 0  # it does not say that it remembers any
+        hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return hours * 3600 + minutes * 60 + seconds
 
     def close(self) -> None:
         """Close the connections that were kept."""

@@ -1,80 +1,30 @@
-"""A Parquet file as the content-file JSON that a change carries: made from its footer, no row is read.
+"""A Parquet file as the content-file JSON that a change carries: made from its footer, no row is read unless asked.
 
 What the footer does not say for certain is left out: readers then look into the file, which is never wrong.
-Floats have no bounds, because a footer does not tell whether there are NaNs; nor have columns inside others.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headgate.client.bounds import ParquetType, Raw, encode_bound, holds, reader_of, to_json_value
+from headgate.client.footers import (
+    UNKNOWN,
+    Column,
+    Floats,
+    TableColumns,
+    describe_columns,
+    read_columns,
+    split_offsets,
+)
+from headgate.client.metrics_modes import leaves_of, modes_of
 from headgate.errors import BadInput, NotFound
 
-_ID = b"PARQUET:field_id"
 _NAME_MAPPING = "schema.name-mapping.default"
-_UNKNOWN = object()  # a partition value that the footer does not tell
-
-
-@dataclass(slots=True)
-class _Column:
-    """What the row groups say of one leaf column."""
-
-    id: int
-    name: str
-    type: str  # of the table; empty for a column inside another
-    stored: ParquetType
-    size_bytes: int = 0
-    values: int = 0
-    nulls: int | None = 0
-    bounded: bool = True
-    low: list[Raw] = field(default_factory=list)
-    high: list[Raw] = field(default_factory=list)
-
-    def add(self, chunk: Any) -> None:
-        """Take one row group's part in."""
-        self.size_bytes += chunk.total_compressed_size
-        self.values += chunk.num_values
-        found = chunk.statistics if chunk.is_stats_set else None
-        if found is None or not found.has_null_count:
-            self.nulls = None
-        elif self.nulls is not None:
-            self.nulls += found.null_count
-        if found is not None and found.has_min_max:
-            self.low.append(found.min_raw)
-            self.high.append(found.max_raw)
-        elif found is None or not found.has_null_count or found.null_count < chunk.num_values:
-            self.bounded = False  # it has values of which nothing is known
-
-    def bound(self, *, upper: bool) -> bytes | None:
-        """A bound in single-value serialization."""
-        read = reader_of(self.type, self.stored) if self.type else None
-        if read is None or not self.bounded or not self.low:
-            return None
-        try:
-            values = [read(raw) for raw in (self.high if upper else self.low)]
-        except UnicodeDecodeError:
-            return None  # a statistic that was cut in the middle of a character
-        extreme: Any = (max if upper else min)(values)  # all of one type
-        return encode_bound(self.type, extreme, upper=upper)
-
-    def only_value(self) -> object:
-        """The one value that all rows have, as JSON; `_UNKNOWN` when the footer does not say that they do."""
-        if self.nulls == self.values:
-            return None
-        read = reader_of(self.type, self.stored)
-        if read is None or not self.bounded or self.nulls != 0:
-            return _UNKNOWN
-        try:
-            found = {read(raw) for raw in (*self.low, *self.high)}
-        except UnicodeDecodeError:
-            return _UNKNOWN
-        return to_json_value(self.type, found.pop()) if len(found) == 1 else _UNKNOWN
 
 
 def describe_parquet(
@@ -86,12 +36,14 @@ def describe_parquet(
     spec_id: int | None = None,
     sort_order_id: int | None = None,
     filesystem: Any = None,
+    reads_nans: bool = False,
 ) -> dict[str, Any]:
     """The content-file JSON of a data file; BadInput when the file does not fit the table.
 
     `path` is a local path or `file://` location, or with `filesystem` (of PyArrow) a path in it. `location` is how the
     table will name the file, if not so. `partition` has values by the name of the partition field, in
-    single-value JSON: needed for transforms other than identity and void; the others are checked.
+    single-value JSON: needed for transforms other than identity and void; the others are checked. With `reads_nans`
+    a column of floats is read when the footer does not tell whether it has NaNs: without, it has no bounds then.
     """
     try:
         import pyarrow as pa  # optional extra
@@ -104,80 +56,68 @@ def describe_parquet(
     place = unquote(urlsplit(text).path) if text.startswith("file:") else text
     try:
         with pq.ParquetFile(place, filesystem=filesystem) as file:
-            footer, arrow = file.metadata, file.schema_arrow
+            columns = read_columns(file.metadata, file.schema_arrow, table_columns(table_metadata))
+            for column in columns:
+                column.look_at(_counter(file) if reads_nans else None)
+            footer = file.metadata
         size_bytes = os.path.getsize(place) if filesystem is None else filesystem.get_file_info(place).size
     except FileNotFoundError as error:
         raise NotFound(f"File does not exist: {text}", kind="file") from error
     except pa.ArrowInvalid as error:
         raise BadInput(f"not a Parquet file: {text}; {error}", field="path") from error
-    columns = _read_columns(footer, arrow, table_metadata)
-    by_id = {column.id: column for column in columns}
-    _check_required(_current_schema(table_metadata), by_id, footer.num_rows)
+    by_id = {column.leaf.id: column for column in columns}
+    schema = _current_schema(table_metadata)
+    _check_required(schema, by_id, footer.num_rows)
     spec = _find_spec(table_metadata, spec_id)
-    described: dict[str, Any] = {
+    return {
         "content": "data",
         "file-path": location or text,
         "file-format": "parquet",
         "spec-id": spec["spec-id"],
-        "partition": _partition(spec, by_id, dict(partition or {}), _current_schema(table_metadata)),
+        "partition": _partition(spec, by_id, dict(partition or {}), schema),
         "file-size-in-bytes": size_bytes,
         "record-count": footer.num_rows,
-        "split-offsets": _split_offsets(footer),
-        "column-sizes": _counts({c.id: c.size_bytes for c in columns}),
+        "split-offsets": split_offsets(footer),
+        **describe_columns(columns),
+        **({} if sort_order_id is None else {"sort-order-id": sort_order_id}),
     }
-    flat = [column for column in columns if column.type]
-    described["value-counts"] = _counts({c.id: c.values for c in flat})
-    described["null-value-counts"] = _counts({c.id: c.nulls for c in flat if c.nulls is not None})
-    for name, upper in (("lower-bounds", False), ("upper-bounds", True)):
-        bounds = {c.id: bound.hex() for c in flat if (bound := c.bound(upper=upper)) is not None}
-        described[name] = {"keys": list(bounds), "values": list(bounds.values())}
-    if sort_order_id is not None:
-        described["sort-order-id"] = sort_order_id
-    return described
+
+
+def table_columns(metadata: Mapping[str, Any]) -> TableColumns:
+    """The columns of a table's current schema, and what is to be told of each."""
+    schema = _current_schema(metadata)
+    return TableColumns(
+        leaves={leaf.id: leaf for leaf in leaves_of(schema)},
+        modes=modes_of(metadata, schema),
+        tops=frozenset(column["id"] for column in schema["fields"]),
+        names=_ids_by_name(metadata),
+    )
 
 
 # --- columns ------------------------------------------------------------------------------------------------
 
 
-def _read_columns(footer: Any, arrow: Any, metadata: Mapping[str, Any]) -> list[_Column]:
-    """The leaf columns that the table knows, with what all row groups say of them."""
-    fields = {column["id"]: column for column in _current_schema(metadata)["fields"]}
-    ids = None if any(_field_id(column) is not None for column in arrow) else _ids_by_name(metadata)
-    inner = {id_ for column in fields.values() for id_ in _inner_ids(column["type"])}
-    found: list[_Column] = []
-    for at, (leaf, top) in enumerate(leaf for column in arrow for leaf in _leaves(column, top=True)):
-        id_ = _field_id(leaf) if ids is None else ids.get(leaf.name) if top else None
-        schema = footer.schema.column(at)
-        stored = ParquetType(schema.physical_type, json.loads(schema.logical_type.to_json()))
-        type_ = ""
-        if top and id_ in fields:
-            type_ = fields[id_]["type"]
-            if not isinstance(type_, str) or not holds(type_, stored):
-                raise BadInput(
-                    f"column {leaf.name}: the file holds {stored}, the table {type_}", field=leaf.name
-                )
-        elif id_ not in inner:
-            continue  # no reader of the table looks at it
-        column = _Column(int(id_ or 0), leaf.name, type_, stored)
-        for group in range(footer.num_row_groups):
-            column.add(footer.row_group(group).column(at))
-        found.append(column)
-    return found
+def _counter(file: Any) -> Callable[[str], Floats]:
+    """How the floats of one column of an open file are looked at."""
+    import pyarrow.compute as pc  # optional extra
 
+    def count(path: str) -> Floats:
+        nans, low, high = 0, math.inf, -math.inf
+        for batch in file.iter_batches(columns=[path]):
+            values = batch.column(0)
+            while values.type.num_fields:  # inside structs, which hold this one column only
+                values = pc.struct_field(values, 0)
+            is_nan = pc.is_nan(values)
+            nans += pc.sum(is_nan).as_py() or 0
+            found = pc.min_max(pc.filter(values, pc.invert(is_nan))).as_py()
+            if found["min"] is not None:
+                low, high = min(low, found["min"]), max(high, found["max"])
+        if low > high:
+            return Floats(nans, None, None)
+        # Two zeros are one number in comparisons, and not in the order of bounds.
+        return Floats(nans, -0.0 if low == 0 else low, 0.0 if high == 0 else high)
 
-def _leaves(column: Any, *, top: bool) -> Iterator[tuple[Any, bool]]:
-    """Leaf fields in the order of Parquet's columns, and whether each stands at the top."""
-    type_ = getattr(column.type, "storage_type", column.type)  # of an extension type, how it is stored
-    if type_.num_fields == 0 or hasattr(type_, "index_type"):  # a dictionary is one column
-        yield column, top
-        return
-    for i in range(type_.num_fields):
-        yield from _leaves(type_.field(i), top=False)
-
-
-def _field_id(column: Any) -> int | None:
-    text = (column.metadata or {}).get(_ID)
-    return None if text is None or int(text) < 0 else int(text)
+    return count
 
 
 def _ids_by_name(metadata: Mapping[str, Any]) -> dict[str, int]:
@@ -193,20 +133,7 @@ def _ids_by_name(metadata: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _inner_ids(type_: Any) -> Iterator[int]:
-    """The ids below a nested type."""
-    if not isinstance(type_, dict):
-        return
-    for column in type_.get("fields", ()):
-        yield column["id"]
-        yield from _inner_ids(column["type"])
-    for part in ("element", "key", "value"):
-        if f"{part}-id" in type_:
-            yield type_[f"{part}-id"]
-            yield from _inner_ids(type_[part])
-
-
-def _check_required(schema: Mapping[str, Any], columns: Mapping[int, _Column], rows: int) -> None:
+def _check_required(schema: Mapping[str, Any], columns: Mapping[int, Column], rows: int) -> None:
     for wanted in schema["fields"]:
         if not wanted["required"] or not isinstance(wanted["type"], str) or not rows:
             continue
@@ -227,7 +154,7 @@ def _check_required(schema: Mapping[str, Any], columns: Mapping[int, _Column], r
 
 def _partition(
     spec: Mapping[str, Any],
-    columns: Mapping[int, _Column],
+    columns: Mapping[int, Column],
     given: dict[str, object],
     schema: Mapping[str, Any],
 ) -> list[object]:
@@ -237,34 +164,44 @@ def _partition(
     for part in spec["fields"]:
         name = part["name"]
         found = _computed(part, columns, names)
-        told = given.pop(name, _UNKNOWN)
-        if found is _UNKNOWN and told is _UNKNOWN:
+        told = given.pop(name, UNKNOWN)
+        if found is UNKNOWN and told is UNKNOWN:
             raise BadInput(
                 f"partition {name} ({part['transform']}): the footer does not tell one value for the whole file; "
                 "give it, or write one file for each value",
                 field=f"partition.{name}",
             )
-        if found is not _UNKNOWN and told is not _UNKNOWN and found != told:
+        if (
+            found is not UNKNOWN
+            and told is not UNKNOWN
+            and not _are_same(found, told, columns.get(part["source-id"]))
+        ):
             raise BadInput(
                 f"partition {name}: the file holds {found!r}, not {told!r}", field=f"partition.{name}"
             )
-        values.append(told if found is _UNKNOWN else found)
+        values.append(told if found is UNKNOWN else found)
     if given:
         names_left = ", ".join(sorted(given))
         raise BadInput(f"partition: spec {spec['spec-id']} has no field {names_left}", field="partition")
     return values
 
 
-def _computed(part: Mapping[str, Any], columns: Mapping[int, _Column], names: Mapping[int, str]) -> object:
+def _are_same(found: object, told: object, column: Column | None) -> bool:
+    if column is not None and column.leaf.type.startswith(("binary", "fixed")):
+        return str(found).lower() == str(told).lower()  # hexadecimal digits
+    return found == told
+
+
+def _computed(part: Mapping[str, Any], columns: Mapping[int, Column], names: Mapping[int, str]) -> object:
     if part["transform"] == "void":
         return None
     if part["transform"] != "identity":
-        return _UNKNOWN
+        return UNKNOWN
     column = columns.get(part["source-id"])
     if column is not None:
-        return column.only_value() if column.type else _UNKNOWN
+        return column.only_value()
     # A column that the file does not have is null in every row; one inside another is not looked at.
-    return None if part["source-id"] in names else _UNKNOWN
+    return None if part["source-id"] in names else UNKNOWN
 
 
 # --- the table ----------------------------------------------------------------------------------------------
@@ -283,21 +220,3 @@ def _find_spec(metadata: Mapping[str, Any], spec_id: int | None) -> Mapping[str,
             found: Mapping[str, Any] = spec
             return found
     raise BadInput(f"spec-id: the table has no partition spec {wanted}", field="spec_id")
-
-
-def _split_offsets(footer: Any) -> list[int]:
-    """Where each row group starts: at its first column's dictionary, if there is one."""
-    offsets = []
-    for group in range(footer.num_row_groups):
-        if footer.num_columns == 0:
-            return []
-        first = footer.row_group(group).column(0)
-        starts = [first.data_page_offset]
-        if first.has_dictionary_page and first.dictionary_page_offset is not None:
-            starts.append(first.dictionary_page_offset)
-        offsets.append(min(starts))
-    return sorted(offsets)
-
-
-def _counts(found: Mapping[int, int | None]) -> dict[str, list[int]]:
-    return {"keys": list(found), "values": [count for count in found.values() if count is not None]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ class LoadedTable:
 
     metadata: Mapping[str, Any]
     metadata_location: str
+    config: Mapping[str, str] = field(default_factory=dict, repr=False)  # how its files are reached
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -74,9 +75,9 @@ def read_committed(sure: Sure, *, key: str, branch: str = MAIN, stage_only: bool
     )
 
 
-def minimal_headers() -> dict[str, str]:
-    """Ask for the snapshot and the metadata location only, not for the whole table."""
-    return {"Prefer": _MINIMAL}
+def minimal_headers(*, fold: bool = False) -> dict[str, str]:
+    """Ask for the snapshot and the metadata location only, not for the whole table; with `fold`, for a shared snapshot."""
+    return {"Prefer": f"{_MINIMAL}, group=fold" if fold else _MINIMAL}
 
 
 def _head_snapshot(metadata: Mapping[str, Any], branch: str, *, stage_only: bool) -> Mapping[str, Any] | None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.client.changes import Changes, File
+from headgate.client.feed import SnapshotChanges, read_changes
 from headgate.client.keys import new_key
 from headgate.client.pending import Pending, async_headers
 from headgate.client.resend import Ask, Resender
@@ -44,7 +45,7 @@ class TableClient(Changes[Committed]):
         query = "" if all_snapshots else "?snapshots=refs"
         sure = self._resender.settle(Ask("GET", self._path() + query))
         raw = msgspec.json.decode(sure.answer.body, type=dict[str, Any])
-        self._loaded = LoadedTable(raw["metadata"], raw["metadata-location"])
+        self._loaded = LoadedTable(raw["metadata"], raw["metadata-location"], raw.get("config") or {})
         return self._loaded
 
     def commit(
@@ -53,10 +54,26 @@ class TableClient(Changes[Committed]):
         *,
         requirements: Sequence[Mapping[str, Any]] = (),
         key: str | None = None,
+        fold: bool = False,
     ) -> Committed:
-        """Updates as they are, plain ones and changes, all or none; nothing is refreshed on refusal."""
+        """Updates as they are, plain ones and changes, all or none; nothing is refreshed on refusal.
+
+        With `fold` an append may share its snapshot with others that arrive together.
+        """
         body = {"requirements": list(requirements), "updates": list(updates)}
-        return self._post(body, key or new_key(), updates[-1] if updates else {})
+        return self._post(body, key or new_key(), updates[-1] if updates else {}, fold=fold)
+
+    def changes_of(self, snapshot_id: int) -> SnapshotChanges:
+        """The files that a snapshot added and removed; NotFound when it has expired."""
+        path = f"{self._path()}/snapshots/{snapshot_id}/changes"
+
+        def load(cursor: str | None) -> Mapping[str, Any]:
+            query = "" if cursor is None else f"?cursor={quote(cursor, safe='')}"
+            sure = self._resender.settle(Ask("GET", path + query))
+            page: dict[str, Any] = msgspec.json.decode(sure.answer.body, type=dict[str, Any])
+            return page
+
+        return read_changes(load)
 
     def later(self) -> Changes[Pending]:
         """The same changes, acknowledged durably at once and made afterwards: each gives a `Pending` to wait for."""
@@ -112,8 +129,11 @@ class TableClient(Changes[Committed]):
                 f"was={before.metadata['table-uuid']} is={after.metadata['table-uuid']}"
             )
 
-    def _post(self, body: Mapping[str, Any], key: str, update: Mapping[str, Any]) -> Committed:
-        ask = Ask("POST", self._path(), msgspec.json.encode(body), key, minimal_headers())
+    def _post(
+        self, body: Mapping[str, Any], key: str, update: Mapping[str, Any], *, fold: bool = False
+    ) -> Committed:
+        headers = minimal_headers(fold=fold)
+        ask = Ask("POST", self._path(), msgspec.json.encode(body), key, headers)
         return read_committed(
             self._resender.settle(ask),
             key=key,

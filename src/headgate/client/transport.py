@@ -97,6 +97,10 @@ class Transport:
         for connection in idle:
             connection.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_lock"):  # one whose address was refused has nothing to close
+            self.close()
+
     def _take(self) -> tuple[http.client.HTTPConnection, bool]:
         with self._lock:
             if self._idle:

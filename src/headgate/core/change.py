@@ -196,6 +196,7 @@ class _ChangeFields(Value, forbid_unknown_fields=True):
     create_branch: bool = False
     summary: dict[str, str] = msgspec.field(default_factory=dict)
     base_snapshot_id: Long | None = None
+    schema_id: Int | None = None  # the schema whose names the filters use; None: the current one
     commit_validations: tuple[Validation, ...] = ()
 
 

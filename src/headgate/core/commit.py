@@ -6,7 +6,8 @@ The conversation itself is in `flow`, the judging of its members in `group`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as field_
 
 from headgate.core.build import PlanEffect, PlanReply
 from headgate.core.change import ChangeUpdate
@@ -23,7 +24,8 @@ class TableCommit:
     """The commit of one table: what must hold, and what to change, by plain updates and by changes, in order.
 
     `reads` is a read set: validations without a change. A table with a read set alone is judged, not written.
-    `field` is where the commit stands in its request, as the names of its fields begin.
+    `field` is where the commit stands in its request, as the names of its fields begin. `properties` are those that
+    the writer changes, as he read them: a property that somebody else changed meanwhile is a conflict.
     """
 
     target: Target
@@ -31,6 +33,7 @@ class TableCommit:
     updates: tuple[TableUpdate | ChangeUpdate, ...]
     reads: ChangeUpdate | None = None
     field: str = ""
+    properties: Mapping[str, str | None] = field_(default_factory=dict)
 
     def path(self, part: str) -> str:
         """A field of this commit as errors name it."""
@@ -91,7 +94,7 @@ class Loaded:
     heads: tuple[Head | None, ...]
     landed: frozenset[int]
     now_ms: int
-    settled: Mapping[int, HeadgateError] = field(default_factory=dict)
+    settled: Mapping[int, HeadgateError] = field_(default_factory=dict)
     is_hint: bool = False
 
 
@@ -149,9 +152,16 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Back off before attempt number `attempt`; the driver knows how long that is."""
+    """Back off before attempt number `attempt`; the driver knows how long that is. May be answered by `Enough`."""
 
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """The driver may not try again: time or retries are used up. One more load, then the verdict."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +173,7 @@ class Answer:
 
 
 Effect = Load | Swap | Discard | Wait | Answer | PlanEffect
-Reply = Loaded | Swapped | SwapLost | SwapRefused | SwapUnknown | PlanReply | None
+Reply = Loaded | Swapped | SwapLost | SwapRefused | SwapUnknown | Enough | PlanReply | None
 
 
 # --- verdicts -------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ from headgate.core.manifest import ContentFile, FieldSummary, ManifestFile, Metr
 from headgate.core.metrics_filter import MayMatchBounds, prepare, prepare_bounds, statistics_of
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
-from headgate.errors import BadInput
+from headgate.errors import BadInput, RequirementFailed
 
 DEPTH_MAX = 64
 NODES_MAX = 10_000
@@ -65,7 +65,7 @@ def parse_filter(raw: object, schema: Schema, *, field: str) -> BooleanExpressio
     """An expression of the specification, checked against the schema; None is everything."""
     if raw is None:
         return AlwaysTrue()
-    _check_size(raw, field)
+    check_size(raw, field=field)
     try:
         parsed = BooleanExpression.model_validate(raw)
         bind(to_schema(schema), parsed, case_sensitive=True)
@@ -74,6 +74,27 @@ def parse_filter(raw: object, schema: Schema, *, field: str) -> BooleanExpressio
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(f"not a filter that fits the table: {text[:300]}", field=field) from error
     return parsed
+
+
+def rename_terms(raw: object, *, old: Schema, new: Schema, field: str) -> object:
+    """A filter that was written with the names of one schema, in those of another: columns are their ids."""
+    if isinstance(raw, list):
+        return [rename_terms(part, old=old, new=new, field=field) for part in raw]
+    if not isinstance(raw, dict):
+        return raw
+    found = {name: rename_terms(part, old=old, new=new, field=field) for name, part in raw.items()}
+    if isinstance(term := raw.get("term"), str):
+        try:
+            id_ = to_schema(old).find_field(term).field_id
+        except ValueError:
+            return found  # what does not fit the schema it was written for is refused when it is parsed
+        renamed = to_schema(new).find_column_name(id_)
+        if renamed is None:
+            raise RequirementFailed(
+                f"Requirement failed: column {term}, which the filter reads, was dropped", field=field
+            )
+        found["term"] = renamed
+    return found
 
 
 def _check_terms(parsed: BooleanExpression, schema: IcebergSchema) -> None:
@@ -98,7 +119,8 @@ def _check_terms(parsed: BooleanExpression, schema: IcebergSchema) -> None:
             return
 
 
-def _check_size(raw: object, field: str) -> None:
+def check_size(raw: object, *, field: str) -> None:
+    """Refuse a filter that is too deep or has too many parts, before anything walks it."""
     nodes, level = 0, [raw]
     for _ in range(DEPTH_MAX):
         nodes += len(level)

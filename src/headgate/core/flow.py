@@ -30,6 +30,7 @@ from headgate.core.commit import (
     Committed,
     Discard,
     Effect,
+    Enough,
     Head,
     Load,
     Loaded,
@@ -102,7 +103,7 @@ class _Conversation:
 
     def run(self, attempts_max: int) -> Generator[Effect, Reply, dict[int, Verdict]]:
         refusal: HeadgateError | None = None
-        fresh = False
+        fresh, reason = False, ""
         for attempt in range(1, attempts_max + 2):
             loaded = yield Load(self._targets, attempt, fresh)
             if not isinstance(loaded, Loaded):
@@ -141,11 +142,12 @@ class _Conversation:
             if isinstance(reply, SwapRefused):
                 refusal = reply.error
                 continue  # look once more before answering: an earlier swap of ours may have landed
-            yield Wait(attempt)
+            if isinstance(enough := (yield Wait(attempt)), Enough):
+                attempts_max, reason = attempt, enough.reason  # the next load is the last
         if not self._waiting:
             return self._verdicts
         return self._give_up(
-            CommitRefused(f"the table changed {attempts_max} times while committing; try again")
+            CommitRefused(reason or f"the table changed {attempts_max} times while committing; try again")
         )
 
     def _settle(self, loaded: Loaded) -> None:

@@ -13,18 +13,19 @@ from typing import TypeVar
 
 from headgate.core.apply import Applying, find_format_version
 from headgate.core.build import Plan, PlanEffect, PlanReply
-from headgate.core.change import Action, ChangeUpdate, action_of
+from headgate.core.change import ChangeUpdate
 from headgate.core.client_snapshot import NotRebasable
 from headgate.core.commit import Candidate, Head, Member, Share, TableCommit, Target
 from headgate.core.conflicts import Finding, to_error
-from headgate.core.intake import FILES_MAX, Change, take_in
+from headgate.core.fold import Fold, find_foldable
+from headgate.core.intake import Change, take_in
 from headgate.core.locations import LocationPolicy, find_spellings
 from headgate.core.manifest import ManifestFile
 from headgate.core.plan import judge_only, plan_change
 from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
-from headgate.core.requirements import find_failed
+from headgate.core.requirements import find_changed, find_failed
 from headgate.core.table import TableMetadata
-from headgate.core.updates import AddSnapshot, AssertTableUuid, SetSnapshotRef, TableUpdate
+from headgate.core.updates import AddSnapshot, SetSnapshotRef, TableUpdate
 from headgate.core.value import Record
 from headgate.errors import BadInput, CommitRefused, HeadgateError, InvariantBroken, NotFound
 
@@ -109,25 +110,6 @@ class _Table:
         self.changed = True
 
 
-@dataclass(slots=True)
-class _Fold:
-    """Appends that wait to share one snapshot: member, key, commit and change of each."""
-
-    appends: list[tuple[int, str, TableCommit, Change]] = field(default_factory=list)
-    paths: set[str] = field(default_factory=set)
-    files: int = 0
-
-    def takes(self, change: Change, paths: set[str]) -> bool:
-        """Whether the change may share the snapshot: same branch and words, no file twice, not too many files."""
-        first = self.appends[0][3]
-        return (
-            first.branch == change.branch
-            and first.summary == change.summary
-            and self.files + len(change.added_data) <= FILES_MAX
-            and self.paths.isdisjoint(paths)
-        )
-
-
 class Group:
     """The judging of one group. `judge` each member, then `close`; both yield what planning asks for."""
 
@@ -140,7 +122,7 @@ class Group:
         self._refusals: dict[int, Refusal] = {}
         self._unchanged: dict[Target, Head] = {}
         self._unwanted: list[Candidate] = []
-        self._folds: dict[Target, _Fold] = {}
+        self._folds: dict[Target, Fold] = {}
 
     def judge(self, index: int, member: Member) -> Judging:
         """Judge one member: its share is kept, or its refusal."""
@@ -277,14 +259,12 @@ class Group:
         change = taken.changes[0]
         paths = {path for file in change.added_data for path in find_spellings(file.file_path)}
         fold = self._folds.get(commit.target)
-        if fold is not None and not fold.takes(change, paths):
+        if fold is not None and not fold.takes(commit, change, paths):
             yield from self._close_fold(commit.target)
             return False
         if fold is None:
-            fold = self._folds[commit.target] = _Fold()
-        fold.appends.append((index, member.key, commit, change))
-        fold.paths |= paths
-        fold.files += len(change.added_data)
+            fold = self._folds[commit.target] = Fold()
+        fold.add(index, member.key, commit, change, paths)
         return True
 
     def _close_fold(self, target: Target) -> Judging:
@@ -296,8 +276,11 @@ class Group:
         first, key, commit, change = fold.appends[0]
         shared = tuple(file for _, _, _, one in fold.appends for file in one.added_data)
         merged = replace(change, added_data=shared)
+        progress = tuple(update for _, _, one, _ in fold.appends for update in one.updates[1:])
+        all_in_one = replace(commit, updates=(commit.updates[0], *progress))
         try:
-            yield from self._advance(first, [_Taken(commit, table.head, None, {0: merged})], self._terms(key))
+            taken = _Taken(all_in_one, table.head, None, {0: merged})
+            yield from self._advance(first, [taken], self._terms(key))
         except HeadgateError as error:
             if len(fold.appends) == 1:
                 self._refusals[first] = Refusal(error, table.changed)
@@ -312,19 +295,6 @@ class Group:
             return
         parts = self._shares[-1].parts
         self._shares.extend(Share(index, parts, shares_with=first) for index, *_ in fold.appends[1:])
-
-
-def find_foldable(commit: TableCommit) -> ChangeUpdate | None:
-    """The one append of a commit that may share a snapshot with others: it commutes with them, whatever they add."""
-    if commit.reads is not None or len(commit.updates) != 1:
-        return None
-    update = commit.updates[0]
-    if not isinstance(update, ChangeUpdate) or action_of(update) is not Action.APPEND:
-        return None
-    if update.stage_only or update.create_branch or update.commit_validations:
-        return None
-    plain = all(isinstance(requirement, AssertTableUuid) for requirement in commit.requirements)
-    return update if plain else None
 
 
 def _check_count(commits: tuple[TableCommit, ...]) -> None:
@@ -346,7 +316,7 @@ def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
     if head is None and not commit.creates():
         raise NotFound(f"Table does not exist: {taken.name}", kind="table")
     base = None if head is None else head.metadata
-    failed = find_failed(commit.requirements, base)
+    failed = find_failed(commit.requirements, base) or find_changed(commit.properties, base)
     if failed is not None:
         raise failed
     if commit.reads is not None:
@@ -387,6 +357,7 @@ def _judge_one(
 ) -> Generator[PlanEffect, PlanReply, TableMetadata | None]:
     """The metadata after one table's commit, or None when it changes nothing. Raises what refuses it."""
     applying = _begin(taken, terms)
+    own: frozenset[int] = frozenset()
     for i, update in enumerate(taken.commit.updates):
         if not isinstance(update, ChangeUpdate):
             applying.add(update)
@@ -398,9 +369,12 @@ def _judge_one(
             raise BadInput("a table needs a schema before its first change", field=change.field)
         trail.table = table
         seed = f"{terms.key}/{taken.name}/{i}"
-        planned = yield from plan_change(change, table, seed=seed, now_ms=terms.now_ms, written=trail.written)
+        planned = yield from plan_change(
+            change, table, seed=seed, now_ms=terms.now_ms, written=trail.written, own=own
+        )
         if isinstance(planned, Finding):
             raise to_error(planned, taken.name, field=change.field)
+        own |= {planned.snapshot.snapshot_id}
         for added in _publish(planned, table):
             applying.add(added)
             trail.updates.append(added)

@@ -28,10 +28,11 @@ from headgate.core.change import (
     Validation,
     action_of,
 )
-from headgate.core.filters import RowFilter, parse_filter
+from headgate.core.filters import RowFilter, check_size, parse_filter, rename_terms
 from headgate.core.identity_cache import IdentityCache
 from headgate.core.locations import PATH_PROPERTIES, LocationPolicy, find_spellings
 from headgate.core.manifest import ContentFile, FileContent, ManifestFile, PartitionValue
+from headgate.core.schema import Schema
 from headgate.core.table import TableMetadata
 from headgate.core.value import LONG_MAX, Record
 from headgate.core.wire_files import WireFiles, wire_files_of
@@ -118,7 +119,7 @@ def take_in(
     _check_size(update, field)
     prefix = f"{field}." if field else ""
     files = wire_files_of(table)
-    scopes = _Scopes(table, files)
+    scopes = _Scopes(table, files, _find_names(update, table, f"{prefix}schema-id"))
     row_filter = None
     if update.delete_row_filter is not None:
         row_filter = scopes.row_filter(update.delete_row_filter, f"{field}.delete-row-filter")
@@ -151,6 +152,17 @@ def take_in(
     _check_shape(change, update, prefix)
     check_files(change, table, field=field)
     return change
+
+
+def _find_names(update: ChangeUpdate, table: TableMetadata, field: str) -> Schema | None:
+    """The schema whose names the filters use, if that is not the current one."""
+    wanted = update.schema_id
+    if wanted is None or wanted == table.envelope.current_schema_id:
+        return None
+    for schema in table.envelope.schemas:
+        if schema.schema_id == wanted:
+            return schema
+    raise BadInput(f"schema-id: the table has no schema {wanted}", field=field)
 
 
 def check_files(change: Change, table: TableMetadata, *, field: str) -> None:
@@ -337,8 +349,8 @@ def _check_unique(change: Change, field: str) -> None:
 class _Scopes:
     """Makes ready what changes and validations are about: filters and partitions of one table."""
 
-    def __init__(self, table: TableMetadata, files: WireFiles) -> None:
-        self._table, self._files = table, files
+    def __init__(self, table: TableMetadata, files: WireFiles, names: Schema | None) -> None:
+        self._table, self._files, self._names = table, files, names
         self._filters: dict[bytes, RowFilter] = {}
 
     def row_filter(self, raw: object, field: str) -> RowFilter:
@@ -348,7 +360,11 @@ class _Scopes:
         if found is None:
             schema = self._table.schema()
             specs = {spec.spec_id: spec for spec in self._table.envelope.partition_specs}
-            found = RowFilter(parse_filter(raw, schema, field=field), schema, specs, raw=raw)
+            named = raw
+            if self._names is not None:
+                check_size(raw, field=field)
+                named = rename_terms(raw, old=self._names, new=schema, field=field)
+            found = RowFilter(parse_filter(named, schema, field=field), schema, specs, raw=raw)
             self._filters[written] = found
         return found
 

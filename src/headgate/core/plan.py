@@ -51,19 +51,29 @@ _MISSED = frozenset(("missing-required-removes", "vector-without-data-file"))
 
 
 def plan_change(
-    change: Change, table: TableMetadata, *, seed: str, now_ms: int, written: list[str] | None = None
+    change: Change,
+    table: TableMetadata,
+    *,
+    seed: str,
+    now_ms: int,
+    written: list[str] | None = None,
+    own: frozenset[int] = frozenset(),
 ) -> Planning:
     """Judge a change; a finding refuses it, a plan holds its snapshot.
 
-    `written` is told of every file when it is written: a later step may fail, and it must go then.
+    `written` is told of every file when it is written: a later step may fail, and it must go then. `own` are snapshots
+    that earlier changes of the same commit made: nobody conflicts with himself.
     """
     head = find_head(change, table)
     manifests = ManifestList() if head is None else (yield from read_manifests(head))
-    window = WindowFiles(find_window(table, head, change.base_snapshot_id)) if change.checks else None
+    window = None
+    if change.checks:
+        window = WindowFiles(find_window(table, head, change.base_snapshot_id).without(own))
     finding = yield from _judge_window(change, table, head, manifests, window)
     if finding is not None:
         return finding
-    cleared_after = yield from _find_cleared(change, window)
+    # What the commit itself added before is in no window, so it was not judged by any filter.
+    cleared_after = None if own else (yield from _find_cleared(change, window))
     removals = yield from find_removals(change, table, manifests, cleared_after=cleared_after)
     if isinstance(removals, Finding):
         return removals

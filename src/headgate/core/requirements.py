@@ -5,7 +5,7 @@ The texts are those that Java's client and the REST Compatibility Kit know.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from headgate.core.table import TableMetadata
@@ -30,6 +30,19 @@ def find_failed(
     for requirement in requirements:
         if (reason := _find_reason(requirement, head)) is not None:
             return RequirementFailed(f"Requirement failed: {reason}", **_evidence(requirement, head))
+    return None
+
+
+def find_changed(expected: Mapping[str, str | None], head: TableMetadata | None) -> RequirementFailed | None:
+    """The first property that is not as the writer read it, or None. The specification has no such requirement."""
+    found = {} if head is None else head.envelope.properties
+    for name, value in expected.items():
+        if found.get(name) != value:
+            return RequirementFailed(
+                f"Requirement failed: property {name} changed: expected {value!r} != {found.get(name)!r}",
+                requirement="property",
+                theirs={name: found.get(name)},
+            )
     return None
 
 

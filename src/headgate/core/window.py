@@ -8,7 +8,7 @@ at once). Whoever drives may cache: manifests never change.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeVar
 
@@ -87,6 +87,12 @@ class Window:
     def oldest_id(self) -> int | None:
         """The last snapshot that could be walked to."""
         return self.snapshots[-1].snapshot_id if self.snapshots else None
+
+    def without(self, own: Set[int]) -> Window:
+        """The same window without these commits: what is left is *theirs*."""
+        if not own:
+            return self
+        return replace(self, snapshots=tuple(s for s in self.snapshots if s.snapshot_id not in own))
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,7 @@ SHAPES: Mapping[type[HeadgateError], Shape] = {
     # Retry-After goes with it, and clients wait and send again; one that gives up takes it as unknown and looks.
     errors.QueueFull: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     errors.StorageFailed: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
+    errors.JobFailed: Shape(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),  # no request runs one
     errors.InvariantBroken: Shape(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError"),
     KeyTaken: Shape(HTTPStatus.CONFLICT, "CommitFailedException"),
     NoSuchRoute: Shape(HTTPStatus.NOT_FOUND, "NoSuchRouteException"),

@@ -16,8 +16,10 @@ from headgate.errors import BadInput
 from headgate.service.settings import Settings
 
 ENVIRONMENT_PREFIX = "HEADGATE_"
-# Ours, but not settings of the service: its file, the token of client commands, a folder of the dev tools.
-_NOT_SETTINGS = frozenset({"HEADGATE_CONFIG", "HEADGATE_TOKEN", "HEADGATE_SHARED"})
+# Ours, but not settings of the service: its file, what client commands connect by, a folder of the dev tools.
+_NOT_SETTINGS = frozenset(
+    {"HEADGATE_CONFIG", "HEADGATE_CREDENTIAL", "HEADGATE_SHARED", "HEADGATE_TOKEN", "HEADGATE_URI"}
+)
 _TRUE, _FALSE = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 

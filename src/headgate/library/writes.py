@@ -1,0 +1,392 @@
+"""What can be done to a table, each as one step: read, write data files, and a change on the wire with its validations.
+
+Where a finished step goes (to the catalog at once, into a transaction, to an event loop) is for `take` to say. The
+conflict filter is what the step really read: the filter of a delete, the keys of an upsert, the partitions of a
+dynamic overwrite, or the scan that the caller names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import DataScan
+
+from headgate.client.changes import Changes, File, Removed
+from headgate.core.isolation import Command, Isolation, Producer, Scope, Wire, isolation_of, validations
+from headgate.core.table import MAIN
+from headgate.errors import BadInput, NotFound
+from headgate.library.data_files import Files, Rows, is_rows, to_wire, write_rows
+from headgate.library.pending_files import delete_files
+from headgate.library.reading import Reading
+from headgate.library.row_filters import Filter, keys_filter, to_expression, to_json
+from headgate.library.upserts import check_keys, check_unique, find_changed, without
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change that is ready to be committed. Without an update it only read, which a transaction must have judged.
+
+    `added` and `removed` are its data files; `written` those of them that the library wrote for it.
+    """
+
+    reading: Reading
+    update: Wire | None
+    reads: Wire | None = None
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    key: str | None = None
+
+
+class Options(TypedDict, total=False):
+    """What every write may say: where it goes, what its summary holds, and its key."""
+
+    branch: str
+    create_branch: bool
+    summary: Mapping[str, str] | None
+    stage_only: bool
+    key: str | None
+
+
+class Reads(Options, total=False):
+    """What a write that read the table says besides.
+
+    `scan` is what the caller read of the table to make the data: its snapshot is the base, its filter the conflict
+    filter. `base_snapshot_id` and `conflict_filter` say it one by one.
+    """
+
+    isolation: str | None
+    scan: DataScan
+    base_snapshot_id: int | None
+    conflict_filter: Filter
+
+
+class Source:
+    """Where writes read the table: as it is now, and as it was when its handle was opened or refreshed."""
+
+    def now(self, branch: str) -> Reading:
+        """The branch at its head of now."""
+        raise NotImplementedError
+
+    def opened(self, branch: str) -> Reading:
+        """The branch as the caller knows it: the base of files that the caller chose."""
+        raise NotImplementedError
+
+
+class Writes(Generic[_T]):
+    """The writes of one table."""
+
+    def __init__(self, source: Source, take: Callable[[Step], _T]) -> None:
+        self._source, self._take = source, take
+
+    # --- files and rows that are added -------------------------------------------------------------------
+
+    def append(self, data: Rows | Files, **options: Unpack[Options]) -> _T:
+        """Add rows, or files that are written already."""
+        reading = self._begin(options)
+        with _Written(reading) as written:
+            added = written.take_in(data)
+            update = _changes(reading).append(written.wire(added), **_said(options))
+            return self._take(written.step(update, options, added=added))
+
+    def replace_partitions(self, data: Rows | Files, **options: Unpack[Reads]) -> _T:
+        """Dynamic overwrite: the rows take the place of everything in their partitions."""
+        reading = self._begin(options)
+        with _Written(reading) as written:
+            added = written.take_in(data)
+            told = self._told(reading, options)
+            update = _changes(reading).replace_partitions(written.wire(added), **told)
+            return self._take(written.step(update, options, added=added))
+
+    # --- rows that go ------------------------------------------------------------------------------------
+
+    def delete(self, filter: Filter, *, case_sensitive: bool = True, **options: Unpack[Reads]) -> _T:
+        """Delete the rows of a filter: whole files go, others are written anew without them."""
+        reading = self._begin(options)
+        expression = to_expression(filter, reading.table, case_sensitive=case_sensitive)
+        with _Written(reading) as written:
+            return self._overwrite(written, expression, [], options, Command.DELETE)
+
+    def overwrite(
+        self,
+        data: Rows | Files = (),
+        filter: Filter | None = None,
+        *,
+        remove: Sequence[Removed] = (),
+        remove_deletes: Sequence[Removed] = (),
+        case_sensitive: bool = True,
+        **options: Unpack[Reads],
+    ) -> _T:
+        """Rows for the rows of a filter (all, if none is given), or files for files: copy-on-write."""
+        reading = self._begin(options) if not remove else self._begin_opened(options)
+        with _Written(reading) as written:
+            added = written.take_in(data)
+            if not remove and not remove_deletes:
+                expression: BooleanExpression = AlwaysTrue()
+                if filter is not None:
+                    expression = to_expression(filter, reading.table, case_sensitive=case_sensitive)
+                return self._overwrite(written, expression, added, options, Command.UPDATE)
+            told = self._told(reading, options)
+            if filter is not None:
+                told.setdefault("conflict_filter", to_json(to_expression(filter, reading.table)))
+            update = _changes(reading).overwrite(
+                add=written.wire(added), remove=remove, remove_deletes=remove_deletes, **told
+            )
+            return self._take(written.step(update, options, added=added, removed=_paths(remove)))
+
+    def upsert(
+        self,
+        data: Rows,
+        keys: Sequence[str] | None = None,
+        *,
+        update: bool = True,
+        insert: bool = True,
+        **options: Unpack[Reads],
+    ) -> _T:
+        """Rows by their key: those of the table that differ are replaced, those it has not are added."""
+        reading = self._begin(options)
+        schema = reading.metadata.schema()
+        names = list(keys) if keys is not None else sorted(schema.identifier_field_names())
+        rows = check_keys(data.read_all() if isinstance(data, pa.RecordBatchReader) else data, names, schema)
+        expression = to_expression(keys_filter(rows, names), reading.table)
+        with _Written(reading) as written:
+            new, removed = rows, list[str]()
+            kept, seen = list[pa.Table](), list[pa.Table]()
+            for task in reading.plan(expression):
+                present = reading.read(task)
+                same_keys = without(present, without(present, rows, names), names)
+                if not same_keys.num_rows:
+                    continue
+                new = without(new, same_keys, names)
+                seen.append(same_keys.select(names))
+                changed = find_changed(rows, same_keys, names)
+                if update and changed.num_rows:
+                    removed.append(task.file.file_path)
+                    kept.append(_merge(without(present, changed, names), changed))
+            check_unique(seen, names)
+            if insert and new.num_rows:
+                kept.append(new)
+            added: list[File | DataFile] = []
+            for part in kept:
+                added.extend(written.take_in(part))
+            return self._rewrite(written, expression, added, removed, options, Command.MERGE)
+
+    # --- files for files ---------------------------------------------------------------------------------
+
+    def row_delta(
+        self,
+        *,
+        add_data: Rows | Files = (),
+        add_deletes: Sequence[File] = (),
+        remove_data: Sequence[Removed] = (),
+        remove_deletes: Sequence[Removed] = (),
+        referenced: Sequence[str] = (),
+        command: str | None = None,
+        **options: Unpack[Reads],
+    ) -> _T:
+        """Merge-on-read: position deletes or deletion vectors, with the rows that replace the deleted ones."""
+        reading = self._begin_opened(options)
+        with _Written(reading) as written:
+            added = written.take_in(add_data)
+            told = self._told(reading, options)
+            if command is not None:
+                told["command"] = command
+            update = _changes(reading).row_delta(
+                add_data=written.wire(added),
+                add_deletes=add_deletes,
+                remove_data=remove_data,
+                remove_deletes=remove_deletes,
+                referenced=referenced,
+                **told,
+            )
+            return self._take(written.step(update, options, added=added, removed=_paths(remove_data)))
+
+    def rewrite(
+        self,
+        remove: Sequence[Removed],
+        add: Rows | Files = (),
+        *,
+        remove_deletes: Sequence[Removed] = (),
+        add_deletes: Sequence[File] = (),
+        sequence_number: int | None = None,
+        **options: Unpack[Reads],
+    ) -> _T:
+        """Compaction: the same rows in other files."""
+        reading = self._begin_opened(options)
+        with _Written(reading) as written:
+            added = written.take_in(add)
+            update = _changes(reading).replace(
+                remove=remove,
+                add=written.wire(added),
+                remove_deletes=remove_deletes,
+                add_deletes=add_deletes,
+                sequence_number=sequence_number,
+                **self._told(reading, options),
+            )
+            return self._take(written.step(update, options, added=added, removed=_paths(remove)))
+
+    # --- parts -------------------------------------------------------------------------------------------
+
+    def _begin(self, options: Options) -> Reading:
+        return _check_branch(self._source.now(options.get("branch", MAIN)), options)
+
+    def _begin_opened(self, options: Options) -> Reading:
+        return _check_branch(self._source.opened(options.get("branch", MAIN)), options)
+
+    def _overwrite(
+        self,
+        written: _Written,
+        expression: BooleanExpression,
+        added: list[File | DataFile],
+        options: Reads,
+        command: Command,
+    ) -> _T:
+        removed: list[str] = []
+        for file, kept in written.reading.split(expression):
+            removed.append(file.file_path)
+            if kept is not None:
+                added = [*added, *written.take_in(kept)]
+        return self._rewrite(written, expression, added, removed, options, command)
+
+    def _rewrite(
+        self,
+        written: _Written,
+        expression: BooleanExpression,
+        added: list[File | DataFile],
+        removed: list[str],
+        options: Reads,
+        command: Command,
+    ) -> _T:
+        """A change that read the rows of an expression, and removes and adds these files."""
+        reading = written.reading
+        told = self._told(reading, options)
+        told.setdefault("conflict_filter", to_json(expression))
+        told["command"] = command
+        if not added and not removed:
+            level = _level(reading, told, command)
+            scope = Scope(conflict_filter=told["conflict_filter"], row_filter=told["conflict_filter"])
+            reads: Wire = {
+                "action": "delete",
+                "base-snapshot-id": told["base_snapshot_id"],
+                "branch": reading.branch,
+                "commit-validations": validations(Producer.OVERWRITE, level, scope),
+            }
+            return self._take(Step(reading, None, reads, key=options.get("key")))
+        update = _changes(reading).overwrite(add=written.wire(added), remove=removed, **told)
+        return self._take(written.step(update, options, added=added, removed=removed))
+
+    def _told(self, reading: Reading, options: Reads) -> dict[str, Any]:
+        """The options of a change on the wire."""
+        told: dict[str, Any] = dict(_said(options))
+        told["base_snapshot_id"] = reading.base_snapshot_id
+        if "isolation" in options:
+            told["isolation"] = options["isolation"]
+        scan = options.get("scan")
+        if scan is not None:
+            snapshot = scan.snapshot()
+            told["base_snapshot_id"] = None if snapshot is None else snapshot.snapshot_id
+            told["conflict_filter"] = to_json(
+                to_expression(scan.row_filter, reading.table, case_sensitive=scan.case_sensitive)
+            )
+        if "base_snapshot_id" in options:
+            told["base_snapshot_id"] = options["base_snapshot_id"]
+        if "conflict_filter" in options:
+            told["conflict_filter"] = to_json(to_expression(options["conflict_filter"], reading.table))
+        return told
+
+
+class _Written:
+    """The data files that a step writes; they go again when it does not get as far as being taken."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self._paths: list[str] = []
+
+    def __enter__(self) -> _Written:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None and self._paths:  # of a step that is made, whoever takes it has them
+            delete_files(self.reading.io, self._paths)
+
+    def take_in(self, given: Rows | Files) -> list[File | DataFile]:
+        """Rows written as files, or files as they are."""
+        if not is_rows(given):
+            return list(given)
+        files: list[File | DataFile] = []
+        for file in write_rows(given, self.reading.metadata, self.reading.io):
+            self._paths.append(file.file_path)
+            files.append(file)
+        return files
+
+    def wire(self, files: Iterable[File | DataFile]) -> list[File]:
+        return to_wire(files, self.reading.table)
+
+    def step(
+        self,
+        update: Wire,
+        options: Options,
+        *,
+        added: Iterable[File | DataFile] = (),
+        removed: Iterable[str] = (),
+    ) -> Step:
+        paths, self._paths = tuple(self._paths), []
+        # Filters speak of the columns as they were named when they were read.
+        named: Wire = {**update, "schema-id": self.reading.table.envelope.current_schema_id}
+        return Step(
+            self.reading,
+            named if update.get("commit-validations") else update,
+            added=tuple(file for file in added if isinstance(file, DataFile)),
+            removed=tuple(removed),
+            written=paths,
+            key=options.get("key"),
+        )
+
+
+def _changes(reading: Reading) -> Changes[Wire]:
+    return Changes(lambda update, key: update, lambda: reading.properties)
+
+
+def _said(options: Options) -> Any:
+    """What goes onto the wire as it is. The key is the commit's."""
+    names = ("branch", "create_branch", "summary", "stage_only")
+    return {name: options[name] for name in names if name in options}  # type: ignore[literal-required]
+
+
+def _paths(removed: Sequence[Removed]) -> tuple[str, ...]:
+    return tuple(file if isinstance(file, str) else str(file["file-path"]) for file in removed)
+
+
+def _check_branch(reading: Reading, options: Options) -> Reading:
+    branch = options.get("branch", MAIN)
+    known = reading.table.envelope.refs
+    if branch != MAIN and branch not in known and not options.get("create_branch", False):
+        raise NotFound(
+            f"Branch does not exist: {branch}; say create_branch to make it from main", kind="branch"
+        )
+    return reading
+
+
+def _level(reading: Reading, told: Mapping[str, Any], command: Command) -> Isolation:
+    wanted = told.get("isolation", "table")
+    if wanted is None:
+        return Isolation.NONE
+    if wanted == "table":
+        return isolation_of(reading.properties, command)
+    if wanted not in tuple(Isolation):
+        raise BadInput(
+            f"isolation: expected one of {', '.join(Isolation)}, got {wanted!r}", field="isolation"
+        )
+    return Isolation(wanted)
+
+
+def _merge(kept: pa.Table, changed: pa.Table) -> pa.Table:
+    """Rows that stay and rows that replace others, in the columns of the former."""
+    return pa.concat_tables([kept, changed.select(kept.column_names).cast(kept.schema)])

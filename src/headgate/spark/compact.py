@@ -1,0 +1,372 @@
+"""Compaction: the same rows in better files, group by group, in nobody's way.
+
+    plan ─▶ groups of one partition ─▶ read, write anew ─▶ one `replace` a group
+
+A `replace` conflicts with whoever removed or deleted from its own files, and with nothing else: appends and other
+partitions pass by. A group that lost such a race is left out and reported with the evidence; what others did to its
+files stands, and the next compaction finds it. Before work on a group begins, what was committed meanwhile is looked
+at, so that no work is done in vain. New files keep the age of the base: equality deletes that come while
+they are written apply to them as they would have to the old ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.client import Committed
+from headgate.client.changes import File
+from headgate.client.feed import SnapshotChanges
+from headgate.core.manifest import ContentFile, FileContent
+from headgate.errors import BadInput, ConflictFound, Diverged, HeadgateError, NotFound
+from headgate.spark.compact_groups import (
+    DELETE_RATIO,
+    FILES_MIN,
+    GROUP_BYTES_MAX,
+    Candidate,
+    Group,
+    Sizing,
+    find_dangling,
+    find_groups,
+)
+from headgate.spark.filters import Condition, read_filter
+from headgate.spark.lake import LakeTable, TableState
+from headgate.spark.landing import discard_quietly, land
+from headgate.spark.layout import DISTRIBUTION, sort_columns
+from headgate.spark.lineage import LAST_UPDATED, ROW_ID
+from headgate.spark.runs import Run, new_run
+from headgate.spark.scan import ScannedFile, plan, read
+from headgate.spark.view_changes import Lost, list_window, referenced_by
+from headgate.spark.write import write_run
+from headgate.spark.writer_options import TARGET_SIZE, TARGET_SIZE_DEFAULT_BYTES, number_of
+
+STRATEGIES = ("binpack", "sort")
+_COMMITS_MAX = 10_000
+_FOREIGN_ORDER = 1_000_000  # the id, for the writer, of an order that the table does not have
+_SORT_PART = re.compile(r"\s*(.+?)(?:\s+(ASC|DESC))?(?:\s+NULLS\s+(FIRST|LAST))?\s*", re.IGNORECASE)
+_ROOM = 2  # a file may get so much larger than planned before it is cut: estimates by row are coarse
+
+
+@dataclass(frozen=True)
+class CompactedGroup:
+    """One group: its files before and after, and the commit; or why it was left out, and the evidence."""
+
+    partition: Mapping[int, object]
+    files_before: int
+    bytes_before: int
+    files_after: int = 0
+    bytes_after: int = 0
+    deletes_removed: int = 0
+    committed: Committed | None = None
+    reason: str | None = None
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did. Groups that lost a race are in `skipped`; the table is as others left it there."""
+
+    groups: tuple[CompactedGroup, ...] = ()
+
+    @property
+    def landed(self) -> tuple[CompactedGroup, ...]:
+        """The groups that were committed."""
+        return tuple(group for group in self.groups if group.committed is not None)
+
+    @property
+    def skipped(self) -> tuple[CompactedGroup, ...]:
+        """The groups that were left as they are."""
+        return tuple(group for group in self.groups if group.committed is None)
+
+
+Tell = Callable[[CompactedGroup], None]
+
+
+def compact(
+    table: LakeTable,
+    *,
+    where: Condition = None,
+    strategy: str = "binpack",
+    sort_by: Sequence[str] | None = None,
+    target_size_bytes: int | None = None,
+    min_files: int = FILES_MIN,
+    max_group_bytes: int = GROUP_BYTES_MAX,
+    delete_ratio: float = DELETE_RATIO,
+    rewrite_all: bool = False,
+    partial_progress: bool = True,
+    branch: str = "main",
+    spark: SparkSession | None = None,
+    on_written: Tell = lambda _: None,
+) -> Compacted:
+    """Rewrite files that may hold rows of `where` and are too small, too large or full of deleted rows.
+
+    `strategy` "sort" orders the rows of a group by `sort_by` (like "id DESC") or by the table's sort order. With
+    `partial_progress` every group is a commit of its own, else all groups land together or none does.
+    `on_written` is told of each group whose files are written and not committed yet.
+    """
+    session = spark or SparkSession.getActiveSession()
+    if session is None:
+        raise BadInput("spark: no session is active; start one with build_session", field="spark")
+    state = table.load()
+    base_id = state.snapshot_id(branch)
+    order = _find_order(state, strategy, sort_by)
+    if target_size_bytes is None:
+        target_size_bytes = number_of(state.properties, TARGET_SIZE, TARGET_SIZE_DEFAULT_BYTES)
+    sizing = Sizing(target_size_bytes, min_files, max_group_bytes, delete_ratio, rewrite_all)
+    expression = read_filter(session, where, state, name="where").expression
+    if base_id is None:
+        return Compacted()
+    every = plan(state, branch=branch).files
+    wanted = every if where is None else plan(state, row_filter=expression, branch=branch).files
+    groups = find_groups([_candidate(scanned, state) for scanned in wanted], sizing)
+    work = _Compaction(session, state, branch, base_id, sizing, order, every, on_written)
+    return work.one_by_one(groups) if partial_progress else work.together(groups)
+
+
+@dataclass
+class _Compaction:
+    """A compaction that is under way: the base it read, and what it has removed so far."""
+
+    session: SparkSession
+    state: TableState
+    branch: str
+    base_id: int
+    sizing: Sizing
+    order: SortOrder | None  # None: rows stay in the order they have
+    every: Sequence[ScannedFile]
+    tell: Tell
+    gone: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._by_path = {scanned.path: scanned for scanned in self.every}
+        self._window = _Window(self.state.table, self.branch, self.base_id)
+
+    def one_by_one(self, groups: Sequence[Group]) -> Compacted:
+        """Every group a commit of its own."""
+        done = []
+        for group in groups:
+            report = self._report(group)
+            if (lost := self._window.find_lost(group)) is not None:
+                done.append(replace(report, reason=lost.message, evidence=lost.evidence))
+                continue
+            run = new_run()
+            files = self._write(group, run)
+            written = _written(report, files)
+            self.tell(written)
+            try:
+                committed = self._commit(run, [group], files)
+            except (ConflictFound, Diverged) as error:
+                done.append(replace(report, reason=error.message, evidence=error.evidence))
+                continue
+            removed = len(self._dangling([group]))
+            self.gone.update(group.paths)
+            done.append(replace(written, committed=committed, deletes_removed=removed))
+        return Compacted(tuple(done))
+
+    def together(self, groups: Sequence[Group]) -> Compacted:
+        """All groups in one commit; a conflict of one is raised, and nothing has changed."""
+        if not groups:
+            return Compacted()
+        run = new_run()
+        files: list[File] = []
+        done = []
+        try:
+            for group in groups:
+                added = self._write(group, run)
+                files += added
+                done.append(_written(self._report(group), added))
+                self.tell(done[-1])
+        except BaseException:
+            discard_quietly(self.state.table, run, files, self.state)
+            raise
+        committed = self._commit(run, groups, files)
+        return Compacted(tuple(replace(report, committed=committed) for report in done))
+
+    def _write(self, group: Group, run: Run) -> tuple[File, ...]:
+        files = [self._by_path[path] for path in group.paths]
+        keeps_lineage = self.state.format_version >= 3
+        rows = read(self.session, files, self.state, lineage=keeps_lineage)
+        count = self.sizing.files_out(group.size_bytes)
+        is_misplaced = any(file.is_misplaced for file in group.files)
+        state = _laid_out(self.state, self.sizing, self.order, is_misplaced=is_misplaced)
+        if not is_misplaced:
+            rows = _arranged(rows, count, self.state, self.order)
+        written = write_run(rows, state, run, extra=(ROW_ID, LAST_UPDATED) if keeps_lineage else ())
+        return tuple(map(_unordered, written))
+
+    def _commit(self, run: Run, groups: Sequence[Group], files: Sequence[File]) -> Committed:
+        client = self.state.table.client
+        paths = [path for group in groups for path in group.paths]
+        head = next(one for one in self.state.raw["snapshots"] if one["snapshot-id"] == self.base_id)
+        is_old = self.state.format_version < 2
+        return land(
+            self.state.table,
+            run,
+            files,
+            lambda key: client.replace(
+                remove=paths,
+                add=files,
+                remove_deletes=[_reference(file) for file in self._dangling(groups)],
+                sequence_number=None if is_old else int(head["sequence-number"]),
+                base_snapshot_id=self.base_id,
+                branch=self.branch,
+                key=key,
+            ),
+            state=self.state,
+        )
+
+    def _dangling(self, groups: Sequence[Group]) -> tuple[ContentFile, ...]:
+        """The delete files that apply to nothing once these groups are rewritten."""
+        applies_to: dict[Hashable, set[str]] = {}
+        deletes: dict[Hashable, ContentFile] = {}
+        for scanned in self.every:
+            for delete in scanned.deletes:
+                applies_to.setdefault(delete.identity, set()).add(scanned.path)
+                deletes[delete.identity] = delete
+        removed = frozenset(path for group in groups for path in group.paths)
+        found = find_dangling(applies_to, removed=removed, gone=frozenset(self.gone))
+        return tuple(deletes[identity] for identity in found)
+
+    def _report(self, group: Group) -> CompactedGroup:
+        partition = dict(self._by_path[group.paths[0]].partition)
+        return CompactedGroup(partition, len(group.files), group.size_bytes)
+
+
+class _Window:
+    """What was committed on the branch since the base, looked at again and again."""
+
+    def __init__(self, table: LakeTable, branch: str, base_id: int) -> None:
+        self._table, self._branch, self._seen = table, branch, base_id
+        self._removed: dict[str, SnapshotChanges] = {}
+
+    def find_lost(self, group: Group) -> HeadgateError | None:
+        """The refusal that a group would get, if that can be told already."""
+        try:
+            self._look()
+        except NotFound:
+            return None  # snapshots have expired: the service will judge
+        for path in group.paths:
+            if (theirs := self._removed.get(path)) is not None:
+                return ConflictFound(
+                    f"snapshot {theirs.snapshot_id} has removed or deleted from {path} meanwhile",
+                    rule="looked-before",
+                    theirs={"snapshot-id": theirs.snapshot_id, "operation": theirs.action},
+                    files=[path],
+                )
+        return None
+
+    def _look(self) -> None:
+        head = self._table.client.load().snapshot_id(self._branch)
+        if head is None or head == self._seen:
+            return
+        commits = list_window(self._walk(head), base_id=self._seen, commits_max=_COMMITS_MAX)
+        if isinstance(commits, Lost):
+            return  # the branch went back, or far ahead: the service will judge
+        for commit in commits:
+            for file in commit.removed_data:
+                self._removed.setdefault(str(file["file-path"]), commit)
+            for file in commit.added_deletes:
+                if (path := referenced_by(file)) is not None:
+                    self._removed.setdefault(path, commit)
+        self._seen = head
+
+    def _walk(self, head: int) -> Any:
+        at: int | None = head
+        while at is not None:
+            changes = self._table.client.changes_of(at)
+            yield changes
+            at = changes.parent_snapshot_id
+
+
+def _candidate(scanned: ScannedFile, state: TableState) -> Candidate:
+    deleted = sum(
+        delete.record_count
+        for delete in scanned.own_deletes
+        if delete.content is FileContent.POSITION_DELETES
+    )
+    return Candidate(
+        scanned.path,
+        place=(scanned.spec_id, scanned.partition),
+        size_bytes=scanned.file.file_size_in_bytes,
+        rows=scanned.file.record_count,
+        deleted_rows=deleted,
+        is_misplaced=scanned.spec_id != state.spec.spec_id,
+    )
+
+
+def _find_order(state: TableState, strategy: str, sort_by: Sequence[str] | None) -> SortOrder | None:
+    if strategy not in STRATEGIES:
+        raise BadInput(f"strategy: expected {' or '.join(STRATEGIES)}, got {strategy!r}", field="strategy")
+    if strategy == "binpack":
+        if sort_by:
+            raise BadInput("sort_by: is for the strategy sort", field="sort_by")
+        return None
+    if sort_by:
+        return SortOrder(*(_sort_field(state, text) for text in sort_by), order_id=_FOREIGN_ORDER)
+    if not state.sort_order.fields:
+        raise BadInput("sort_by: the table has no sort order; say what to sort by", field="sort_by")
+    return state.sort_order
+
+
+def _sort_field(state: TableState, text: str) -> SortField:
+    """One part of an order, as ORDER BY has it: a column, and perhaps a direction and where nulls are."""
+    found = _SORT_PART.fullmatch(text)
+    try:
+        column = state.schema.find_field(found[1] if found else text)
+    except ValueError as error:
+        raise BadInput(f"sort_by: expected a column [ASC|DESC], got {text!r}", field="sort_by") from error
+    is_down = found is not None and (found[2] or "").upper() == "DESC"
+    nulls = ((found[3] if found else "") or ("LAST" if is_down else "FIRST")).upper()
+    return SortField(
+        source_id=column.field_id,
+        transform=IdentityTransform(),
+        direction=SortDirection.DESC if is_down else SortDirection.ASC,
+        null_order=NullOrder.NULLS_FIRST if nulls == "FIRST" else NullOrder.NULLS_LAST,
+    )
+
+
+def _arranged(rows: DataFrame, count: int, state: TableState, order: SortOrder | None) -> DataFrame:
+    """Rows of one partition in as many tasks as there shall be files. The writer sorts within each."""
+    if order is not None:
+        return rows.repartitionByRange(count, *sort_columns(order.fields, state.schema))
+    if rows.rdd.getNumPartitions() >= count:
+        return rows.coalesce(count)
+    return rows.repartition(count)
+
+
+def _laid_out(
+    state: TableState, sizing: Sizing, order: SortOrder | None, *, is_misplaced: bool
+) -> TableState:
+    """The table as the writer shall see it: with this target size and order, and rows in the tasks they come in."""
+    raw = dict(state.raw)
+    properties = {**state.properties, TARGET_SIZE: str(sizing.target_bytes)}
+    if not is_misplaced:
+        properties |= {DISTRIBUTION: "none", TARGET_SIZE: str(sizing.target_bytes * _ROOM)}
+    if order is not None:
+        orders = [one for one in raw["sort-orders"] if one["order-id"] != order.order_id]
+        raw["sort-orders"] = [*orders, order.model_dump(mode="json", by_alias=True)]
+        raw["default-sort-order-id"] = order.order_id
+    raw["properties"] = properties
+    return replace(state, loaded=replace(state.loaded, metadata=raw))
+
+
+def _unordered(file: File) -> File:
+    """A file without the number of an order that the table does not know."""
+    return {name: value for name, value in file.items() if (name, value) != ("sort-order-id", _FOREIGN_ORDER)}
+
+
+def _reference(file: ContentFile) -> File:
+    if file.content_offset is None:
+        return {"file-path": file.file_path}
+    return {"file-path": file.file_path, "content-offset": file.content_offset}
+
+
+def _written(report: CompactedGroup, files: Sequence[File]) -> CompactedGroup:
+    size_bytes = sum(int(file["file-size-in-bytes"]) for file in files)
+    return replace(report, files_after=len(files), bytes_after=size_bytes)

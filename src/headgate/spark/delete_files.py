@@ -1,0 +1,256 @@
+"""Delete files from the positions of rows: position deletes in format version 2, deletion vectors in version 3.
+
+Written by executors, one task for all positions of a data file, so that each data file gets one delete file. What
+was deleted from it before is put into the new file, and the old one goes: a data file may have one vector only, and
+many small position delete files are slow to read. The names have the run and the attempt in them; a file of an
+attempt that failed is never committed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sf
+
+from headgate.client.changes import File
+from headgate.core.delete_index import referenced_data_file
+from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent
+from headgate.errors import BadInput, StorageFailed
+from headgate.spark.data_files import folder_of
+from headgate.spark.delete_positions import Previous, load_positions, previous_of
+from headgate.spark.deletion_vectors import encode_puffin
+from headgate.spark.lake import filesystem_of
+from headgate.spark.runs import Run
+from headgate.spark.scan import FILE, POSITION, Scan, ScannedFile
+
+GRANULARITY = "write.delete.granularity"
+BY_FILE, BY_PARTITION = "file", "partition"
+VECTORS_VERSION = 3
+POSITION_ID = 2147483545  # the column `pos` of position delete files (spec, "Reserved Field IDs")
+_GROUP, _POSITIONS = "__group", "__positions"
+_VECTORS_MAX = 1_000  # in one Puffin file
+_SCHEMA = pa.schema(
+    [
+        pa.field(
+            "file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(DELETE_PATH_ID)}
+        ),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Deletes:
+    """Delete files to commit, those that they take the place of, and the data files that they are for."""
+
+    add: tuple[File, ...] = ()
+    remove: tuple[File, ...] = ()
+    referenced: tuple[str, ...] = ()
+    rows: int = 0  # that were not deleted before
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A data file that rows are deleted from: all that a task must know of it."""
+
+    path: str
+    group: int  # files of one group may share a delete file
+    spec_id: int
+    partition: tuple[object, ...]
+    previous: tuple[Previous, ...]  # delete files that it has already
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What every task gets: plain values only."""
+
+    targets: Mapping[str, _Target]
+    folder: str
+    storage: Mapping[str, str]
+    vectors: bool
+
+
+def write_deletes(rows: DataFrame, scan: Scan, run: Run) -> Deletes:
+    """Write the delete files for rows given by `_file` and `_pos`, which were read by the scan."""
+    state = scan.state
+    vectors = state.format_version >= VECTORS_VERSION
+    by_file = vectors or granularity_of(state.properties) == BY_FILE
+    scanned = {one.path: one for one in scan.files}
+    targets = _targets(scan, by_file=by_file, vectors=vectors)
+    job = _Job(targets, folder_of(state, run), state.storage, vectors)
+    placed = rows.groupBy(FILE).agg(sf.collect_list(POSITION).alias(_POSITIONS))
+    if not by_file:
+        # The files of a group in one task, one after the other.
+        groups = rows.sparkSession.createDataFrame(
+            [(target.path, target.group) for target in targets.values()], f"{FILE} string, {_GROUP} int"
+        )
+        joined = placed.join(sf.broadcast(groups), on=FILE, how="left")
+        placed = joined.repartition(sf.col(_GROUP)).sortWithinPartitions(_GROUP, FILE)
+    ordered = placed.select(FILE, _POSITIONS)
+    made = ordered.rdd.mapPartitions(partial(_write_task, job)).collect()
+    referenced = tuple(path for _, paths, _ in made for path in paths)
+    removed = {
+        old.identity: old
+        for path in referenced
+        for old in _merged(scanned[path], by_file=by_file, vectors=vectors)
+        if referenced_data_file(old) == path  # others may be for more data files than this one
+    }
+    return Deletes(
+        add=tuple(file for file, _, _ in made),
+        remove=tuple(_reference(old) for old in removed.values()),
+        referenced=referenced,
+        rows=sum(count for _, _, count in made),
+    )
+
+
+def granularity_of(properties: Mapping[str, str]) -> str:
+    """Whether a position delete file is for one data file or for many of a partition; Spark's default is one."""
+    said = properties.get(GRANULARITY, BY_FILE).lower()
+    if said not in (BY_FILE, BY_PARTITION):
+        raise BadInput(
+            f"{GRANULARITY}: expected {BY_FILE} or {BY_PARTITION}, got {said[:40]!r}", field=GRANULARITY
+        )
+    return said
+
+
+def _targets(scan: Scan, *, by_file: bool, vectors: bool) -> dict[str, _Target]:
+    groups: dict[object, int] = {}
+    found: dict[str, _Target] = {}
+    for one in scan.files:
+        key = one.path if by_file else (one.spec_id, repr(one.partition))
+        found[one.path] = _Target(
+            path=one.path,
+            group=groups.setdefault(key, len(groups)),
+            spec_id=one.spec_id,
+            partition=tuple(scan.partition_wire(one)),
+            previous=tuple(previous_of(old) for old in _merged(one, by_file=by_file, vectors=vectors)),
+        )
+    return found
+
+
+def _merged(scanned: ScannedFile, *, by_file: bool, vectors: bool) -> tuple[ContentFile, ...]:
+    """Which of its deletes go into the new file: a vector hides all position deletes, so it must have them all."""
+    positional = tuple(one for one in scanned.deletes if one.content is FileContent.POSITION_DELETES)
+    if vectors:
+        return positional
+    return tuple(one for one in positional if by_file and referenced_data_file(one) == scanned.path)
+
+
+def _reference(old: ContentFile) -> File:
+    offset = {"content-offset": old.content_offset} if old.is_dv else {}
+    return {"file-path": old.file_path, "file-format": old.file_format.lower(), **offset}
+
+
+# --- on executors -------------------------------------------------------------------------------------------
+
+_Made = tuple[dict[str, Any], tuple[str, ...], int]  # a content file, its data files, rows newly deleted
+
+
+def _write_task(job: _Job, rows: Iterable[Row]) -> Iterator[_Made]:
+    """The delete files of one task."""
+    waiting: dict[str, BitMap64] = {}
+    fresh, group = 0, None
+    for row in rows:
+        target = job.targets.get(row[FILE])
+        if target is None:
+            raise BadInput(f"{row[FILE]}: rows of a file that was not scanned", field=FILE)
+        full = len(waiting) >= _VECTORS_MAX if job.vectors else group not in (None, target.group)
+        if full:
+            yield from _write(job, waiting, fresh)
+            waiting, fresh = {}, 0
+        group = target.group
+        before = load_positions(target.path, target.previous, job.storage)
+        now = BitMap64(array("Q", row[_POSITIONS]))
+        fresh += now.difference_cardinality(before)
+        waiting[target.path] = now | before
+    if waiting:
+        yield from _write(job, waiting, fresh)
+
+
+def _write(job: _Job, deleted: Mapping[str, BitMap64], fresh: int) -> Iterator[_Made]:
+    if job.vectors:
+        yield from _write_vectors(job, deleted, fresh)
+    else:
+        yield _write_positions(job, deleted, fresh)
+
+
+def _write_vectors(job: _Job, deleted: Mapping[str, BitMap64], fresh: int) -> Iterator[_Made]:
+    location = f"{job.folder}/deletes-{uuid4().hex}.puffin"
+    content, blobs = encode_puffin(deleted)
+    _store(job, location, content)
+    for path, blob in blobs.items():
+        placed = {"content-offset": blob.offset, "content-size-in-bytes": blob.size_bytes}
+        yield (
+            {
+                **_described(job.targets[path], location, "puffin", len(content), blob.rows),
+                "referenced-data-file": path,
+                **placed,
+            },
+            (path,),
+            fresh,
+        )
+        fresh = 0  # counted once for the whole file
+
+
+def _write_positions(job: _Job, deleted: Mapping[str, BitMap64], fresh: int) -> _Made:
+    location = f"{job.folder}/deletes-{uuid4().hex}.parquet"
+    paths = sorted(deleted, key=str.encode)  # readers rely on both orders
+    tables = []
+    for path in paths:
+        positions = pa.array(deleted[path].to_array(), pa.int64())
+        names = pa.repeat(pa.scalar(path, pa.string()), len(positions))
+        tables.append(pa.table([names, positions], schema=_SCHEMA))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.concat_tables(tables), sink, compression="zstd")
+    content = sink.getvalue()
+    _store(job, location, content)
+    count = sum(len(bitmap) for bitmap in deleted.values())
+    bounds = (
+        (paths[0].encode(), min(bitmap.min() for bitmap in deleted.values())),
+        (paths[-1].encode(), max(bitmap.max() for bitmap in deleted.values())),
+    )
+    ids = [DELETE_PATH_ID, POSITION_ID]
+    lower, upper = ([name.hex(), at.to_bytes(8, "little").hex()] for name, at in bounds)
+    file = {
+        **_described(job.targets[paths[0]], location, "parquet", content.size, count),
+        "value-counts": {"keys": ids, "values": [count, count]},
+        "null-value-counts": {"keys": ids, "values": [0, 0]},
+        "lower-bounds": {"keys": ids, "values": lower},
+        "upper-bounds": {"keys": ids, "values": upper},
+    }
+    if len(paths) == 1:
+        file["referenced-data-file"] = paths[0]
+    return file, tuple(paths), fresh
+
+
+def _described(target: _Target, location: str, format_: str, size_bytes: int, rows: int) -> dict[str, Any]:
+    """A delete file has the spec and partition of its data, whatever the table's spec is by now."""
+    return {
+        "content": "position-deletes",
+        "file-path": location,
+        "file-format": format_,
+        "spec-id": target.spec_id,
+        "partition": list(target.partition),
+        "file-size-in-bytes": size_bytes,
+        "record-count": rows,
+    }
+
+
+def _store(job: _Job, location: str, content: bytes | pa.Buffer) -> None:
+    filesystem, path = filesystem_of(location, job.storage)
+    try:
+        if filesystem.type_name == "local":
+            filesystem.create_dir(path.rsplit("/", 1)[0], recursive=True)
+        with filesystem.open_output_stream(path) as sink:
+            sink.write(content)
+    except OSError as error:
+        raise StorageFailed(f"{location}: {error}") from error

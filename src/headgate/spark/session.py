@@ -1,0 +1,109 @@
+"""The only place that builds Spark sessions: the settings that our files and our arithmetic rely on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from headgate.errors import BadInput
+from headgate.spark.lake import Lake
+
+JAR_CATALOG = "headgate_jar"  # the Iceberg jar's catalog of the same service, for tables with delete files
+_ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
+_ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+
+# What a session of ours must say; a session made elsewhere is brought to it by `prepare_session`.
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+}
+# PyIceberg's names of what reaches S3, and Hadoop's.
+_HADOOP_S3 = {
+    "s3.endpoint": "fs.s3a.endpoint",
+    "s3.access-key-id": "fs.s3a.access.key",
+    "s3.secret-access-key": "fs.s3a.secret.key",
+    "s3.session-token": "fs.s3a.session.token",
+    "s3.region": "fs.s3a.endpoint.region",
+}
+# PyIceberg's names that the Iceberg jar has under another one.
+_JAR_STORAGE = {"s3.region": "client.region"}
+
+
+def build_session(
+    name: str,
+    *,
+    master: str | None = None,
+    lake: Lake | None = None,
+    jar: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session for our jobs; with `jar` and `lake` it also reads tables through the Iceberg jar."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a session that Python starts asks nothing else
+    wanted = {"spark.app.name": name, **SETTINGS}
+    if master is not None:
+        wanted["spark.master"] = master
+    if lake is not None:
+        wanted |= {f"spark.hadoop.{key}": value for key, value in hadoop_settings(lake).items()}
+    if jar is not None:
+        wanted["spark.jars"] = jar
+        wanted["spark.sql.extensions"] = _ICEBERG_EXTENSIONS
+        if lake is not None:
+            wanted |= jar_settings(lake)
+    builder = SparkSession.builder
+    for key, value in {**wanted, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_session(spark: SparkSession, lake: Lake | None = None, *, jar: bool = False) -> SparkSession:
+    """Bring a session that exists to our settings; with `jar` (loaded when it started) register its catalog."""
+    for key, value in SETTINGS.items():
+        spark.conf.set(key, value)
+    if jar and lake is not None:
+        known = spark.conf.get(f"spark.sql.catalog.{JAR_CATALOG}.uri", None)
+        if known not in (None, lake.uri):
+            # Spark opens a catalog once per session and keeps it: a new address would be ignored in silence.
+            raise BadInput(f"this session reads {known} already; take another session", field="lake")
+        for key, value in jar_settings(lake).items():
+            spark.conf.set(key, value)
+    return spark
+
+
+def jar_settings(lake: Lake, catalog: str = JAR_CATALOG) -> dict[str, str]:
+    """The settings of the Iceberg jar's catalog of this service."""
+    prefix = f"spark.sql.catalog.{catalog}"
+    options = {
+        "type": "rest",
+        "uri": lake.uri,
+        "cache-enabled": "false",  # what it shows is what the service says
+        **lake.identity(),
+        **{_JAR_STORAGE.get(key, key): value for key, value in lake.storage.items()},
+    }
+    if "s3.endpoint" in lake.storage:
+        options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": "true"}
+    found = {f"{prefix}.{key}": value for key, value in options.items()}
+    return {**found, prefix: _ICEBERG_CATALOG}
+
+
+def hadoop_settings(lake: Lake) -> dict[str, str]:
+    """How Hadoop's file systems reach the lake's storage, for Spark's own readers and writers."""
+    found = {_HADOOP_S3[key]: value for key, value in lake.storage.items() if key in _HADOOP_S3}
+    if not found:
+        return {}
+    if "s3.endpoint" in lake.storage:
+        found["fs.s3a.path.style.access"] = "true"
+        found["fs.s3a.connection.ssl.enabled"] = str(lake.storage["s3.endpoint"].startswith("https")).lower()
+    return {**found, "fs.s3.impl": _S3A}
+
+
+def has_jar_catalog(spark: SparkSession) -> bool:
+    """Whether this session reads tables through the Iceberg jar."""
+    return spark.conf.get(f"spark.sql.catalog.{JAR_CATALOG}", None) is not None

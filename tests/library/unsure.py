@@ -1,0 +1,73 @@
+"""Rows of a catalog whose swaps end as they are told to: lost replies, busy databases, loads that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy.exc import OperationalError
+
+from headgate.library.adapters import Heard
+from headgate.library.handle import Handle
+from headgate.library.policy import Policy
+from headgate.library.roads import SqlRoad
+from headgate.library.sql_rows import SqlRow
+from headgate.library.table import Table
+from tests.library.lake import NAME, Lake, quick
+
+Ending = Callable[[Callable[[], Heard | None]], Heard | None]
+
+
+def landed_unheard(swap: Callable[[], Heard | None]) -> Heard | None:
+    """It lands, and its answer is lost."""
+    swap()
+    return Heard.UNKNOWN
+
+
+def not_landed_unheard(swap: Callable[[], Heard | None]) -> Heard | None:
+    """It does not land, and nobody is told."""
+    return Heard.UNKNOWN
+
+
+def busy(swap: Callable[[], Heard | None]) -> Heard | None:
+    """The database is locked."""
+    raise OperationalError("UPDATE", {}, Exception("database is locked"))
+
+
+def denied(swap: Callable[[], Heard | None]) -> Heard | None:
+    """The answer is lost of a swap that did not land, and it cannot be asked again."""
+    raise KeyboardInterrupt
+
+
+class UnsureRow:
+    """A row whose next swaps and loads end as they are told to."""
+
+    def __init__(self, row: SqlRow, endings: Sequence[Ending] = (), failing_loads: int = 0) -> None:
+        self._row, self._endings, self.failing_loads = row, list(endings), failing_loads
+        self.after_swap: Callable[[], None] = lambda: None
+
+    def load(self) -> str | None:
+        """See `Row`."""
+        if self.failing_loads:
+            self.failing_loads -= 1
+            raise OperationalError("SELECT", {}, Exception("database is locked"))
+        return self._row.load()
+
+    def swap(self, *, new: str, old: str) -> Heard | None:
+        """See `Row`."""
+        if not self._endings:
+            return self._row.swap(new=new, old=old)
+        try:
+            return self._endings.pop(0)(lambda: self._row.swap(new=new, old=old))
+        finally:
+            self.after_swap()
+
+
+def open_unsure(
+    lake: Lake, *endings: Ending, policy: Policy | None = None, name: str = NAME
+) -> tuple[Table, UnsureRow]:
+    """A table of the library over such a row."""
+    catalog = lake.connect_sql()
+    identifier = tuple(name.split("."))
+    row = UnsureRow(SqlRow(catalog, identifier), endings)
+    road = SqlRoad(row, identifier, catalog.load_table(name).io)
+    return Table(Handle(road, policy or quick())), row

@@ -1,0 +1,158 @@
+"""Jobs on a standalone cluster: a master and two workers, whose Python has our dependencies, but not our package."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+from tools.iceberg_jar import find_java
+from tools.service_process import Service
+from tools.spark_cluster import Cluster, running_cluster
+
+from tests.compat.lake import audit_namespace
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+RUN_WAIT_S = 600  # a driver, two executors and their Pythons start for every command
+
+PIPELINE = """
+from pyspark.sql import functions as sf
+from pyspark.sql import types
+
+pipeline = {
+    "sources": {"raw": {"path": "rows.csv"}},
+    "target": {"table": "cluster.numbers", "create": True, "partition-by": ["bucket(4, id)"]},
+}
+
+
+@sf.udf(returnType=types.StringType())
+def package_of(number):
+    import headgate
+
+    return headgate.__file__
+
+
+def transform(raw):
+    return raw.repartition(4).select("id", package_of("id").alias("package"))
+"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the jobs run, and the Python of the workers."""
+
+    folder: Path
+    cluster: Cluster
+    service: Service
+
+    def run(self, *words: str, python: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """One command, sent to the cluster."""
+        settings = {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "600m",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        }
+        confs = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
+        return subprocess.run(
+            [sys.executable, "-m", "headgate.cli.main", *words, "--master", self.cluster.master, *confs],
+            cwd=self.folder,
+            env={
+                **inherited,
+                "PYSPARK_PYTHON": str(python or self.folder / "python"),
+                "HEADGATE_URI": self.service.uri,
+            },
+            capture_output=True,
+            text=True,
+            timeout=RUN_WAIT_S,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def place(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A cluster whose workers find packages, but none that is installed by a path file, as ours is here."""
+    if find_java() is None:
+        pytest.skip("no Java was found; run through ./dev test, which gets one")
+    folder = tmp_path_factory.mktemp("cluster")
+    packages = sysconfig.get_paths()["purelib"]
+    _write_python(folder / "python", f'PYTHONPATH="$PYTHONPATH:{packages}"')
+    _write_python(folder / "bare-python", "NOTHING=1")
+    with running_cluster(folder / "spark") as cluster:
+        yield Place(folder, cluster, service)
+
+
+def _write_python(file: Path, setting: str) -> None:
+    file.write_text(f'#!/bin/sh\nexec env {setting} {sys.executable} -S "$@"\n')
+    file.chmod(0o755)
+
+
+def _summary(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    assert done.returncode == 0, done.stderr[-4000:]
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_pipeline_runs_on_both_workers_with_the_package_that_was_sent(place: Place) -> None:
+    (place.folder / "rows.csv").write_text("id\n" + "".join(f"{number}\n" for number in range(100)))
+    (place.folder / "package_job.py").write_text(PIPELINE)
+    done = _summary(place.run("run", "package_job.py", "--json"))
+    assert (done["rows"], done["table-was-made"]) == (100, True)
+    catalog = RestCatalog("cluster", uri=place.service.uri)
+    rows = catalog.load_table("cluster.numbers").scan().to_arrow()
+    assert sorted(rows["id"].to_pylist()) == list(range(100))
+    packages = set(rows["package"].to_pylist())
+    assert packages
+    assert all(".zip/headgate/" in one and str(place.cluster.workers[0].parent) in one for one in packages)
+    assert [bool(list(worker.glob("app-*"))) for worker in place.cluster.workers] == [True, True]
+
+    deleted = _summary(
+        place.run("delete", "cluster.numbers", "--where", "id % 10 = 3", "--mode", "merge-on-read", "--json")
+    )
+    assert deleted["rows-deleted"] == 10
+    compacted = _summary(place.run("compact", "cluster.numbers", "--all", "--min-files", "1", "--json"))
+    assert compacted["groups-left-out"] == 0
+    left = catalog.load_table("cluster.numbers").scan().to_arrow()["id"].to_pylist()
+    assert sorted(left) == [number for number in range(100) if number % 10 != 3]
+    audit_namespace(catalog, place.service.uri, "cluster")
+
+
+def test_a_stream_on_the_cluster_brings_every_row_once(place: Place) -> None:
+    (place.folder / "stream.toml").write_text(
+        """
+        [sources.demo]
+        format = "headgate-demo"
+        options = { rows = 60, rows-per-second = 1000, rows-per-batch = 25 }
+        [target]
+        table = "cluster.payments"
+        create = true
+        [schedule]
+        run = "stream"
+        checkpoint = "checkpoint"
+        stop-when-idle-seconds = 4
+        """
+    )
+    done = _summary(place.run("run", "stream.toml", "--json"))
+    assert done["rows"] == 60
+    found = RestCatalog("cluster", uri=place.service.uri).load_table("cluster.payments").scan().to_arrow()
+    assert sorted(found["id"].to_pylist()) == list(range(60))
+
+
+def test_workers_without_our_dependencies_are_named_before_any_work(place: Place) -> None:
+    (place.folder / "rows.csv").write_text("id\n1\n")
+    words = ["ingest", "rows.csv", "--into", "cluster.none", "--create"]
+    done = place.run(*words, python=place.folder / "bare-python")
+    assert done.returncode == 2, done.stderr[-4000:]
+    assert "workers lack what our code needs" in done.stderr
+    assert "No module named 'msgspec'" in done.stderr
+    assert "install headgate[spark] there" in done.stderr

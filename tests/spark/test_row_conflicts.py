@@ -1,0 +1,139 @@
+"""Row-level commands that race: who is refused, by which rule, and that a refused job leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+
+from headgate.client import Committed
+from headgate.errors import ConflictFound
+from headgate.spark.delete import delete
+from headgate.spark.lake import LakeTable
+from headgate.spark.merge import merge
+from headgate.spark.row_changes import COPY, MERGE, Changed
+from headgate.spark.update import update
+from tests.spark.racing import late
+from tests.spark.tables import Tables
+
+COLUMNS = "id BIGINT, name STRING"
+Command = Callable[[LakeTable, str, str], Changed]
+
+# Ours is about the row with id 10 * n + 5 of the file with ids 10 * n … 10 * n + 9, where n is the line. Theirs comes
+# between our scan and our commit: an append of the same id or of one far away, a delete of another row of the same
+# file, by delete file (hide) or by a new file (copy).
+RACES = """
+    ours   | mode          | isolation    | theirs     | verdict
+    delete | copy-on-write | serializable | append     | added-data-files
+    delete | copy-on-write | serializable | append far | lands
+    delete | copy-on-write | snapshot     | append     | lands
+    delete | copy-on-write | snapshot     | hide       | new-deletes-for-data-files
+    delete | copy-on-write | snapshot     | copy       | missing-required-removes
+    delete | merge-on-read | serializable | append     | added-data-files
+    delete | merge-on-read | snapshot     | append     | lands
+    delete | merge-on-read | snapshot     | copy       | missing-data-files         
+    update | copy-on-write | snapshot     | append     | lands
+    update | merge-on-read | serializable | append far | lands
+    update | merge-on-read | snapshot     | hide       | added-delete-files
+    merge  | copy-on-write | serializable | append     | added-data-files
+    merge  | merge-on-read | serializable | append far | lands
+    merge  | merge-on-read | snapshot     | append     | lands
+"""
+
+
+def races() -> list[list[str]]:
+    lines = RACES.strip().splitlines()[1:]
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+def run(ours: str, table: LakeTable, tables: Tables, id_: int, mode: str, isolation: str) -> Changed:
+    """Our command on one row."""
+    spark = tables.spark
+    match ours:
+        case "delete":
+            return delete(table, f"id = {id_}", mode=mode, isolation=isolation, spark=spark)
+        case "update":
+            return update(
+                table, {"name": "'new'"}, f"id = {id_}", mode=mode, isolation=isolation, spark=spark
+            )
+        case _:
+            source: DataFrame = spark.createDataFrame([(id_, "new")], COLUMNS)
+            said = {"when_matched_update": "all", "when_not_matched_insert": "all"}
+            return merge(table, source, ["id"], mode=mode, isolation=isolation, **said)
+
+
+def rival(theirs: str, tables: Tables, id_: int) -> Callable[[], None]:
+    """What somebody else does meanwhile."""
+    name = tables.name("t")
+    statements = {
+        "append": f"INSERT INTO {name} VALUES ({id_}, 'theirs')",
+        "append far": f"INSERT INTO {name} VALUES ({id_ + 100_000}, 'far')",
+    }
+    if theirs in statements:
+        return lambda: tables.sql(statements[theirs]) and None
+    mode = MERGE if theirs == "hide" else COPY
+    return lambda: _delete(tables, f"id = {id_ + 1}", mode)
+
+
+def _delete(tables: Tables, condition: str, mode: str) -> None:
+    assert isinstance(
+        delete(tables.table("t"), condition, mode=mode, spark=tables.spark).committed, Committed
+    )
+
+
+def test_a_command_that_lost_its_race_is_refused_with_the_evidence_and_leaves_nothing(tables: Tables) -> None:
+    table = tables.create("t", COLUMNS)
+    for n in range(len(races())):
+        tables.sql(
+            f"INSERT INTO {tables.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range({10 * n}, {10 * n + 10})"
+        )
+    expected = {(id_, "old") for id_ in range(10 * len(races()))}
+    for n, (ours, mode, isolation, theirs, verdict) in enumerate(races()):
+        id_, line = 10 * n + 5, races()[n]
+        first = rival(theirs, tables, id_)
+        if verdict == "lands":
+            assert run(ours, late(table, first), tables, id_, mode, isolation).committed is not None, line
+            expected -= {(id_, "old")}
+            expected |= {(id_, "new")} if ours != "delete" else set()
+        else:
+            with pytest.raises(ConflictFound) as refused:
+                run(ours, late(table, first), tables, id_, mode, isolation)
+            evidence = refused.value.evidence
+            assert evidence["rule"] == verdict, (line, evidence)
+            assert evidence["theirs"] or verdict.startswith("missing"), (line, evidence)
+        expected -= {(id_ + 1, "old")} if theirs in ("hide", "copy") else set()
+        expected |= {(id_, "theirs")} if theirs == "append" else set()
+        expected |= {(id_ + 100_000, "far")} if theirs == "append far" else set()
+    assert {tuple(row) for row in tables.rows("t")} == expected
+
+
+def test_two_deletes_from_one_file_by_position_both_land_in_v2(tables_v2: Tables) -> None:
+    table = tables_v2.create("t", COLUMNS)
+    tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range(10)")
+    _delete(tables_v2, "id = 1", MERGE)
+    racing = late(table, lambda: _delete(tables_v2, "id = 2", MERGE))
+    delete(racing, "id = 3", mode=MERGE, spark=tables_v2.spark)
+    assert [row[0] for row in tables_v2.rows("t")] == [0, 4, 5, 6, 7, 8, 9]
+
+
+def test_two_vectors_for_one_file_collide_in_v3(tables_v3: Tables) -> None:
+    table = tables_v3.create("t", COLUMNS)
+    tables_v3.sql(f"INSERT INTO {tables_v3.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range(10)")
+    racing = late(table, lambda: _delete(tables_v3, "id = 2", MERGE))
+    with pytest.raises(ConflictFound):
+        delete(racing, "id = 3", mode=MERGE, isolation="snapshot", spark=tables_v3.spark)
+    assert len(tables_v3.rows("t")) == 9
+
+
+@pytest.mark.parametrize("mode", [COPY, MERGE])
+def test_inserts_of_one_new_key_by_two_merges_do_not_both_land(tables_v2: Tables, mode: str) -> None:
+    table = tables_v2.create("t", COLUMNS)
+    rows = tables_v2.spark.createDataFrame([(1, "x"), (2, "y")], COLUMNS)
+
+    def first() -> None:
+        merge(table, rows.where("id = 2"), ["id"], when_not_matched_insert="all")
+
+    with pytest.raises(ConflictFound):
+        merge(late(table, first), rows, ["id"], when_not_matched_insert="all", mode=mode)
+    assert tables_v2.rows("t") == [(2, "y")]
