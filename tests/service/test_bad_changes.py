@@ -613,6 +613,14 @@ def test_a_table_made_with_changes_that_are_refused_leaves_no_file(world: World)
     assert (left, world.picture()[0]) == ([], before[0])
 
 
+PROGRESS = "headgate.stream.0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+def setting(name: str) -> Wire:
+    """A property set."""
+    return {"action": "set-properties", "updates": {name: "1"}}
+
+
 PROPERTIES = {"action": "set-properties", "updates": {"x": "y"}}
 REMOVED = {"action": "remove-snapshots", "snapshot-ids": [1]}
 # role | updates | status
@@ -621,6 +629,10 @@ MAY: list[tuple[str, str, list[Wire], int]] = [
     ("nothing at all", "read", [], 403),
     ("append", "insert", [append(file())], 200),
     ("append by its alias", "insert", [change("produce-snapshot", snapshot_action="append")], 200),
+    ("files with their stream's progress", "insert", [append(file()), setting(PROGRESS)], 200),
+    ("a stream's progress alone", "insert", [setting(PROGRESS)], 403),
+    ("files with another property", "insert", [append(file()), setting("owner")], 403),
+    ("files with what looks like progress", "insert", [append(file()), setting(f"{PROGRESS}x")], 403),
     ("overwrite", "insert", [overwrite()], 403),
     ("overwrite by its alias", "insert", [change("produce-snapshot", snapshot_action="overwrite")], 403),
     ("unknown action", "insert", [change("produce-snapshot", snapshot_action="explode")], 403),

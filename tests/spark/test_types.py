@@ -24,7 +24,7 @@ PLAIN_ROW = """
     CASE n WHEN 3 THEN DOUBLE('NaN') WHEN 4 THEN DOUBLE('-Infinity') ELSE n * 1.5D END AS score,
     CAST(n * -1.25 AS DECIMAL(7,2)) AS tiny, CAST(n * 1.0001 AS DECIMAL(18,4)) AS amount,
     CAST(n * 12345678901234567890.0123456789BD AS DECIMAL(38,10)) AS huge,
-    date_add(DATE '1969-12-30', n) AS day,
+    CASE n WHEN 5 THEN DATE '0044-03-15' ELSE date_add(DATE '1969-12-30', n) END AS day,
     timestamp_micros(n * 3600000001L - 7200000000L) AS at,
     TIMESTAMP_NTZ '1969-12-31 22:59:59.123456' + make_dt_interval(0, n) AS local,
     CASE n WHEN 0 THEN '' WHEN 1 THEN 'a/b=c%d*e f' WHEN 2 THEN repeat('ü', 40) WHEN 3 THEN repeat('long', 80)

@@ -13,6 +13,7 @@ from headgate.spark.data_files import discard_files, folder_of, write_files
 from headgate.spark.lake import LakeTable
 from headgate.spark.landing import land
 from headgate.spark.runs import Run, new_run
+from headgate.spark.session import prepare_session
 from headgate.spark.write import write
 from tests.compat.lake import local_files
 from tests.spark.tables import Tables
@@ -170,6 +171,16 @@ def test_a_wish_that_cannot_be_followed_is_refused_by_its_name(tables_v2: Tables
             write(rows(tables_v2, 1), table, **wish)  # type: ignore[arg-type]
         assert caught.value.field == field
     assert files_on_disk(table) == 0
+
+
+def test_a_session_whose_files_would_not_be_icebergs_is_refused(tables_v2: Tables) -> None:
+    table, session = tables_v2.create("t"), tables_v2.spark.newSession()
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    with pytest.raises(BadInput) as caught:
+        write(session.sql("SELECT 1L AS id"), table)
+    assert caught.value.field == "spark.sql.parquet.outputTimestampType"
+    write(prepare_session(session).sql("SELECT 1L AS id"), table)
+    assert tables_v2.rows("t") == [(1, None)]
 
 
 def test_a_run_is_named_by_what_can_stand_in_a_path() -> None:

@@ -19,6 +19,7 @@ from headgate.core.names import check_levels, check_name
 from headgate.core.plan import find_head
 from headgate.core.rebase import is_landed, is_rebasable
 from headgate.core.requirements import find_failed
+from headgate.core.stream_progress import is_progress
 from headgate.core.updates import (
     AddSnapshot,
     AssertCreate,
@@ -139,7 +140,10 @@ def plan_transaction(services: Services, caller: Caller, changes: Sequence[Commi
 def role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
     """By intent: only what we build ourselves can be known to add files and nothing else."""
     found = Role.INSERT
+    adds = any(isinstance(update, ChangeUpdate) for update in updates)
     for update in updates:
+        if adds and is_progress(update):
+            continue  # how far a stream has come, with what it brings: whoever may add the one may say the other
         role = _role_for_one(update)
         if role is not found and includes(role, found):
             found = role

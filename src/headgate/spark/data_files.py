@@ -24,6 +24,7 @@ from headgate.spark.lake import TableState
 from headgate.spark.layout import arrange, folders_of, rows_per_file
 from headgate.spark.partitions import partition_columns
 from headgate.spark.runs import Run
+from headgate.spark.session import check_session
 from headgate.spark.writer_options import writer_options
 
 NATIVE, PYTHON = "native", "python"
@@ -58,6 +59,7 @@ def write_files(
             plain, state, location, spec_id=spec.spec_id, sort_order_id=order_id, extra=extra
         )
     _check_native(state.schema)
+    check_session(df.sparkSession)
     writer = arranged.write.options(**writer_options(state.properties))
     writer = writer.option("maxRecordsPerFile", rows_per_file(state))
     if folders:

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +16,11 @@ from headgate.errors import BadInput
 from headgate.spark.active_session import active_session
 from headgate.spark.lake import Lake
 from headgate.spark.session import build_session, prepare_session
-from headgate.spark.shipping import ship_package
+from headgate.spark.shipping import make_zip, ship_package
 from headgate.spark.spark_errors import spark_errors_as_ours
 
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON_PATH = "PYTHONPATH"
 _PYTHON, _PYTHON_VARIABLE = "spark.pyspark.python", "PYSPARK_PYTHON"
 _QUIET = """\
 rootLogger.level = error
@@ -54,11 +55,12 @@ def job_session(name: str, lake: Lake, options: SessionOptions) -> Iterator[Spar
             return
         folder = Path(tempfile.mkdtemp(prefix="headgate-job-"))
         try:
-            spark = _build(name, lake, options, folder)
+            package = make_zip(folder)
+            spark = _build(name, lake, options, folder, package)
             try:
                 for file in options.py_files:
                     spark.sparkContext.addPyFile(file)
-                ship_package(spark, folder)
+                ship_package(spark, package)
                 yield spark
             finally:
                 spark.stop()
@@ -78,7 +80,7 @@ def _beside(active: SparkSession, lake: Lake, options: SessionOptions) -> SparkS
     return session
 
 
-def _build(name: str, lake: Lake, options: SessionOptions, folder: Path) -> SparkSession:
+def _build(name: str, lake: Lake, options: SessionOptions, folder: Path, package: Path) -> SparkSession:
     settings = {"spark.ui.showConsoleProgress": "false", **options.conf}
     if not options.verbose:
         quiet = folder / "log4j2.properties"
@@ -91,4 +93,19 @@ def _build(name: str, lake: Lake, options: SessionOptions, folder: Path) -> Spar
     elif not master.startswith("local"):
         # The path of our own Python says nothing about a machine of the cluster.
         os.environ.setdefault(_PYTHON_VARIABLE, "python3")
-    return build_session(name, master=options.master, lake=lake, jar=options.jar, settings=settings)
+    with nullcontext() if master.startswith("local") else _on_python_path(package):
+        return build_session(name, master=options.master, lake=lake, jar=options.jar, settings=settings)
+
+
+@contextmanager
+def _on_python_path(package: Path) -> Iterator[None]:
+    """The Java that is started inside runs Python of the workers' kind here, too, to plan sources and sinks."""
+    before = os.environ.get(_PYTHON_PATH)
+    os.environ[_PYTHON_PATH] = os.pathsep.join(part for part in (str(package), before) if part)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_PYTHON_PATH]
+        else:
+            os.environ[_PYTHON_PATH] = before

@@ -130,7 +130,8 @@ def _assigned(
             raise BadInput(f"{clause}: the table has no column {said}", field=said)
         if name in found:
             raise BadInput(f"{clause}: the column {name} is given twice", field=said)
-        found[name] = assign(sf.expr(sql), _type(rows, sql, f"{clause} {said}", said), types[name])
+        have = _type(rows, sql, f"{clause} {said}", said)
+        found[name] = assign(sf.expr(sql), have, types[name], column=said, clause=clause)
     return found
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
 
 from headgate.client import Committed
@@ -251,15 +250,19 @@ def count_by_file(rows: DataFrame) -> dict[str, int]:
     return {row[FILE]: row["count"] for row in rows.groupBy(FILE).count().collect()}
 
 
-def assign(value: Column, have: spark_types.DataType, want: spark_types.DataType) -> Column:
-    """A value as it is stored in a column: numbers and times become its kind, as SQL assigns them; too large an
-    one stops the job. What SQL does not assign is left as it is, to be refused by its name."""
+def assign(
+    value: Column, have: spark_types.DataType, want: spark_types.DataType, *, column: str, clause: str
+) -> Column:
+    """A value as SQL stores it in a column: numbers and times become its kind, and too large a one stops the job."""
+    if have.simpleString() == want.simpleString():
+        return value
     numbers = isinstance(have, _NUMBERS) and isinstance(want, _NUMBERS)
     times = isinstance(have, _TIMES) and isinstance(want, _TIMES)
     text = isinstance(want, spark_types.StringType) and isinstance(have, spark_types.AtomicType)
-    return value.cast(want) if have != want and (numbers or times or text) else value
-
-
-def nothing_known(job: Job) -> dict[str, Column]:
-    """The row ids of rows that are new."""
-    return {name: sf.lit(None).cast("bigint").alias(name) for name in job.lineage}
+    if numbers or times or text or isinstance(have, spark_types.NullType):
+        return value.cast(want)
+    raise BadInput(
+        f"{clause} {column}: the value is {have.simpleString()}, the column {want.simpleString()}; "
+        f"cast it, as in CAST(… AS {want.simpleString().upper()})",
+        field=column,
+    )

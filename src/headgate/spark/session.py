@@ -20,11 +20,21 @@ _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 SETTINGS: Mapping[str, str] = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.write.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.session.timeZone": "UTC",
 }
+# Those without which Spark's own writer makes files that are not Iceberg's.
+_FOR_FILES = (
+    "spark.sql.parquet.datetimeRebaseModeInWrite",
+    "spark.sql.parquet.fieldId.write.enabled",
+    "spark.sql.parquet.outputTimestampType",
+    "spark.sql.parquet.writeLegacyFormat",
+)
 # PyIceberg's names of what reaches S3, and Hadoop's.
 _HADOOP_S3 = {
     "s3.endpoint": "fs.s3a.endpoint",
@@ -75,6 +85,18 @@ def prepare_session(spark: SparkSession, lake: Lake | None = None, *, jar: bool 
         for key, value in jar_settings(lake).items():
             spark.conf.set(key, value)
     return spark
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session whose own Parquet writer would make files that readers of Iceberg cannot trust."""
+    for key in _FOR_FILES:
+        found = str(spark.conf.get(key))
+        if found.upper() != SETTINGS[key].upper():
+            raise BadInput(
+                f"{key} is {found}, and files need {SETTINGS[key]}: make the session by `build_session`, "
+                "or bring it to our settings by `prepare_session`",
+                field=key,
+            )
 
 
 def jar_settings(lake: Lake, catalog: str = JAR_CATALOG) -> dict[str, str]:

@@ -11,6 +11,7 @@ import socket
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -28,11 +29,11 @@ def is_local(spark: SparkSession) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def ship_package(spark: SparkSession, folder: Path) -> None:
-    """Send the package to the workers, and make sure that they can run it; BadInput names what they lack."""
+def ship_package(spark: SparkSession, package: Path) -> None:
+    """Send the zip to the workers, and make sure that they can run it; BadInput names what they lack."""
     if is_local(spark):
         return
-    spark.sparkContext.addPyFile(str(make_zip(folder)))
+    spark.sparkContext.addPyFile(str(package))
     if missing := find_missing(spark):
         raise BadInput(
             f"workers lack what our code needs: {'; '.join(missing)}; install headgate[spark] there, send it by "
@@ -47,7 +48,12 @@ def make_zip(folder: Path) -> Path:
     with tempfile.NamedTemporaryFile(dir=folder, prefix="headgate-", suffix=".zip", delete=False) as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for module in sorted(root.rglob("*.py")):
-                archive.write(module, module.relative_to(root.parent))
+                name = module.relative_to(root.parent)
+                archive.write(module, name)
+                # Workers import anew for many a task; compiled beside its source, a module need not be compiled there.
+                compiled = Path(cache_from_source(str(module)))
+                if compiled.is_file():
+                    archive.write(compiled, name.with_suffix(".pyc"))
         return Path(file.name)
 
 

@@ -109,7 +109,8 @@ def _values(job: Job, given: Mapping[str, str]) -> dict[str, Column]:
             have = empty.select(sf.expr(sql)).schema.fields[0].dataType
         except (AnalysisException, ParseException) as error:
             raise BadInput(f"set {said}: {first_line(error)}; in {sql[:300]!r}", field=said) from error
-        found[alike[0]] = assign(sf.expr(sql), have, empty.schema[alike[0]].dataType)
+        want = empty.schema[alike[0]].dataType
+        found[alike[0]] = assign(sf.expr(sql), have, want, column=said, clause="set")
     return found
 
 
