@@ -291,7 +291,9 @@ class Cradle:
         while not _is_ready(self._port):
             if not process.is_alive() or time.monotonic() > deadline:
                 child.kill()
-                raise AssertionError(f"the service did not start:\n{self._log.read_text()[-4000:]}")
+                raise AssertionError(
+                    f"the service did not start; exit code {process.exitcode}:\n{self._log.read_text()[-4000:]}"
+                )
             time.sleep(_POLL_S)
         return child
 

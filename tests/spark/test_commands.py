@@ -163,6 +163,33 @@ def test_bad_input_ends_with_code_2_and_names_the_column_or_file(
     assert said in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        ("CommitUnknown('nobody knows', key='k-17')", 3, "commit-unknown: nobody knows; key=k-17"),
+        ("ConflictFound('files already removed', rule='x')", 1, "conflict-found: files already removed"),
+        ("JobFailed('it broke')", 1, "job-failed: it broke"),
+        ("BadInput('column x: what is it')", 2, "column x: what is it"),
+        ("KeyboardInterrupt", 130, "interrupted"),
+    ],
+)
+def test_the_exit_code_says_how_a_run_ended(
+    tables_v2: Tables,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    raised: str,
+    code: int,
+    said: str,
+) -> None:
+    (tmp_path / "job.py").write_text(
+        "from headgate.errors import *\n"
+        f"pipeline = {{'sources': {{'raw': {{'path': 'rows.csv'}}}}, 'target': {{'table': '{tables_v2.namespace}.t'}}}}\n"
+        f"def transform(raw):\n    raise {raised}\n"
+    )
+    assert main(["run", "job.py"]) == code
+    assert capsys.readouterr().err.splitlines()[-1] == f"headgate: {said}"
+
+
 def test_a_table_that_is_not_there_ends_with_code_1(
     tables_v2: Tables, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ from pyiceberg.expressions import In
 from headgate.errors import BadInput
 from headgate.spark.delete import delete
 from headgate.spark.row_changes import COPY, MERGE
+from headgate.spark.session import has_jar_catalog, prepare_session
+from headgate.spark.update import update
 from tests.spark.tables import Tables
 from tests.spark.twins import ROWS, make_twins, snapshot_summary
 
@@ -149,6 +151,19 @@ def test_a_delete_that_does_not_fit_names_what_is_wrong(
     with pytest.raises(BadInput) as refused:
         delete(table, condition, spark=tables_v2.spark, **options)
     assert refused.value.field == named
+
+
+def test_rows_are_hidden_again_and_again_without_the_jar(tables: Tables) -> None:
+    twins = make_twins(tables, "partitioned")
+    plain = prepare_session(tables.spark.newSession())
+    assert not has_jar_catalog(plain)
+    delete(twins.ours, "id in (1, 5, 6)", mode=MERGE, spark=plain)
+    delete(twins.ours, "id = 7 or amount = 2", mode=MERGE, spark=plain)
+    update(twins.ours, {"amount": "0"}, "kind = 'a'", mode=MERGE, spark=plain)
+    delete(twins.ours, "id = 9", mode=COPY, spark=plain)
+    twins.sql("DELETE FROM {t} WHERE id in (1, 2, 5, 6, 7, 9)")
+    twins.sql("UPDATE {t} SET amount = 0 WHERE kind = 'a'")
+    assert len(twins.agree()) == 4
 
 
 def test_a_session_without_our_settings_is_refused(tables_v2: Tables) -> None:

@@ -1,7 +1,7 @@
 """The `headgate` command. Every module of this package that has `register` adds its subcommands.
 
 Exit codes: 0 done; 1 refused, in conflict or failed; 2 what was asked is wrong (argparse's code for that, too);
-3 nobody knows whether the commit landed.
+3 nobody knows whether the commit landed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import headgate.cli
 from headgate.errors import BadInput, CommitUnknown, HeadgateError
 
-DONE, FAILED, WRONG, UNKNOWN = 0, 1, 2, 3
+DONE, FAILED, WRONG, UNKNOWN, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -69,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except HeadgateError as error:
         print(f"headgate: {error.code}: {error.message}", file=sys.stderr)
         return FAILED
+    except KeyboardInterrupt:
+        print("headgate: interrupted", file=sys.stderr)
+        return INTERRUPTED
     return code
 
 

@@ -30,7 +30,6 @@ from headgate.errors import (
     StorageFailed,
     Unauthenticated,
 )
-from headgate.format.strict_json import prepare_kinds
 from headgate.service import idempotency
 from headgate.service.auth import ANONYMOUS, Credential, Unproved
 from headgate.service.body import Disconnected, Receive, check_length, check_media_type, read_body
@@ -407,7 +406,6 @@ class App:
 
 def build_app(services: Services, settings: Settings, table: RouteTable) -> App:
     """The ASGI application of a service."""
-    prepare_kinds()
     return App(services, settings, table)
 
 

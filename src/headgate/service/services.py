@@ -19,6 +19,7 @@ from headgate.files.allowed import AllowedFiles
 from headgate.files.base import Files
 from headgate.files.open import open_files
 from headgate.files.s3_config import S3Config
+from headgate.format.strict_json import prepare_kinds
 from headgate.service.auth import Authenticator
 from headgate.service.gate import Gates
 from headgate.service.heads import HeadCache
@@ -97,6 +98,7 @@ def build_services(
     new_uuid: Callable[[], str] = fresh_uuid,
 ) -> Services:
     """Services over a store and files that are open already."""
+    prepare_kinds()  # before the first thread: one that finds a job of the last process decodes at once
     locations = location_policy(settings)
     files = AllowedFiles(files, locations)
     heads = HeadCache(store, limit_bytes=settings.cache_bytes)

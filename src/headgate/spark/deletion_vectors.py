@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,13 +31,6 @@ class Blob:
     offset: int
     size_bytes: int
     rows: int
-
-
-def bitmap_of(positions: bytes | memoryview) -> BitMap64:
-    """A bitmap of positions that come as 64-bit numbers one after the other."""
-    numbers = array("Q")
-    numbers.frombytes(positions)
-    return BitMap64(numbers)
 
 
 def encode_vector(bitmap: BitMap64) -> bytes:

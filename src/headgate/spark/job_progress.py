@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 Say = Callable[[str], None]
@@ -28,7 +29,10 @@ def progress_told(spark: SparkSession, say: Say, *, every_s: float = _EVERY_S) -
 def _tell(spark: SparkSession, say: Say, is_over: threading.Event, every_s: float) -> None:
     last = ""
     while not is_over.wait(every_s):
-        now = describe_stages(spark)
+        try:
+            now = describe_stages(spark)
+        except (Py4JError, OSError):
+            return  # Spark is gone; whoever runs the job is told why
         if now and now != last:
             say(now)
         last = now

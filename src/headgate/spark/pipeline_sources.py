@@ -6,9 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.errors import BadInput
+from headgate.errors import BadInput, HeadgateError
 from headgate.spark import demo_source
 from headgate.spark.data_source import register
 from headgate.spark.lake import Lake
@@ -119,7 +121,14 @@ def _call(function: Callable[..., Any], session: SparkSession, frames: Mapping[s
                 f"there are spark, {', '.join(frames)}",
                 field="transform",
             )
-    result = function(**taken)
+    try:
+        result = function(**taken)
+    except (HeadgateError, PySparkException, Py4JError):
+        raise
+    except Exception as error:  # outermost edge of code that is not ours
+        raise BadInput(
+            f"transform: {function.__name__} raised {type(error).__name__}: {error}", field="transform"
+        ) from error
     if not isinstance(result, DataFrame):
         raise BadInput(
             f"transform: {function.__name__} gave {type(result).__name__}, not a DataFrame", field="transform"
