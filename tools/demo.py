@@ -39,10 +39,10 @@ from tools.spark_local import quiet_settings
 
 TABLE = "demo.payments"
 REGIONS = ("asia", "europe", "america")
-STREAM_ROWS, ROWS_PER_SECOND = 3_000, 250
+STREAM_ROWS, ROWS_PER_SECOND, ROWS_PER_BATCH = 1_500, 500, 250
 BATCHES, BATCH_ROWS = 5, 200
-CUSTOMERS = 40
-LEAVING = 7  # the customer who asks to be forgotten
+CUSTOMERS = 40  # in each region
+LEAVING = 47  # the customer who asks to be forgotten; lives in Europe
 CORRECTIONS = 100
 PATIENCE_S = 100
 PROPERTIES = {"write.merge.mode": "merge-on-read", "format-version": "2"}
@@ -62,18 +62,17 @@ class World:
 
 def make_row(region: str, payment: tuple[int, int, str, Decimal, object]) -> Row:
     """A payment as the table has it."""
-    return payment[0], payment[1] % CUSTOMERS, region, payment[3]
+    return payment[0], payment[1] % CUSTOMERS + _first_customer(region), region, payment[3]
 
 
 def shape(rows: DataFrame, region: str) -> DataFrame:
     """The same in Spark."""
-    return rows.select(
-        "id",
-        (sf.col("customer") % CUSTOMERS).alias("customer"),
-        sf.lit(region).alias("region"),
-        "amount",
-        "at",
-    )
+    customer = sf.col("customer") % CUSTOMERS + _first_customer(region)
+    return rows.select("id", customer.alias("customer"), sf.lit(region).alias("region"), "amount", "at")
+
+
+def _first_customer(region: str) -> int:
+    return CUSTOMERS * REGIONS.index(region)
 
 
 # --- the actors ---------------------------------------------------------------------------------------------
@@ -92,7 +91,8 @@ def stream_region(world: World, number: int) -> None:
         world.ledger.note(f"stream {region}", batch.committed, adds(rows))
 
     source = world.spark.readStream.format(FORMAT)
-    options = {"rows": STREAM_ROWS, "rows-per-second": ROWS_PER_SECOND, "seed": number, "first-id": first}
+    options = {"rows": STREAM_ROWS, "rows-per-second": ROWS_PER_SECOND, "rows-per-batch": ROWS_PER_BATCH}
+    options |= {"seed": number, "first-id": first}
     for name, value in options.items():
         source = source.option(name, value)
     query = stream(
@@ -126,7 +126,7 @@ def write_batches(world: World, number: int) -> None:
 
 def forget_customer(world: World) -> None:
     """The privacy delete: every row of the customer that is committed before it is gone when it lands."""
-    time.sleep(3)
+    world.ledger.wait_for(commits=6, patience_s=PATIENCE_S)
     condition = f"customer = {LEAVING}"
     until_it_lands(
         world.ledger,
@@ -164,8 +164,8 @@ def correct_amounts(world: World) -> None:
 
 def compact_files(world: World) -> None:
     """Rewrite small files while everybody writes; twice, as a schedule would."""
-    for pause_s in (6, 4):
-        time.sleep(pause_s)
+    for commits in (12, 24):
+        world.ledger.wait_for(commits=commits, patience_s=PATIENCE_S)
         done: Compacted = compact(world.table, min_files=3, spark=world.spark)
         for group in done.landed:
             world.ledger.note("compaction", group.committed, lambda rows: None)
@@ -263,7 +263,10 @@ def open_world(service: Service, folder: Path) -> World:
     spark = build_session("headgate-demo", master="local[2]", lake=lake, jar=jar, settings=settings)
     spark.dataSource.register(DemoSource)
     table = lake.table(TABLE)
-    rows = shape(spark.createDataFrame([], DemoSource({}).schema()), "")
+    rows = shape(spark.createDataFrame([], DemoSource({}).schema()), REGIONS[0])
+    spark.range(10).repartition(
+        2
+    ).count()  # the first job of a session takes seconds; a race with it would be none
     create_if_missing(table, rows, TableShape(partition_by=("region",), properties=PROPERTIES))
     return World(spark, table, Ledger(), folder, jar is not None)
 

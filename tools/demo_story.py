@@ -84,6 +84,12 @@ class Ledger:
             deed.play(rows)
         return rows
 
+    def wait_for(self, *, commits: int, patience_s: float) -> None:
+        """Return when so many commits were acknowledged."""
+        deadline = time.monotonic() + patience_s
+        while len(self.deeds) < commits and time.monotonic() < deadline:
+            time.sleep(0.1)
+
     def acknowledged_ids(self, below: int) -> list[int]:
         """Ids that are in the table by what was acknowledged so far."""
         with self._lock:
