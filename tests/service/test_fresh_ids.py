@@ -6,6 +6,7 @@ import multiprocessing
 import time
 from uuid import UUID
 
+from headgate.service.placement import default_location
 from headgate.service.services import fresh_uuid
 
 
@@ -19,6 +20,12 @@ def test_ids_begin_with_their_time_so_that_those_of_one_group_are_neighbours() -
     times_ms = [UUID(fresh_uuid()).int >> 80 for _ in range(100)]
     assert times_ms == sorted(times_ms)
     assert before_ms <= times_ms[0] <= times_ms[-1] <= time.time_ns() // 1_000_000
+
+
+def test_tables_of_one_name_made_at_one_time_have_places_of_their_own() -> None:
+    """A table that was renamed keeps its place, and its name is free for another at once."""
+    places = {default_location("file:///lake", ("a",), "t", fresh_uuid(), {}) for _ in range(100)}
+    assert len(places) == 100
 
 
 def test_processes_forked_from_one_make_different_ids() -> None:

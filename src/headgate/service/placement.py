@@ -21,7 +21,7 @@ def default_location(
     parent = namespace_properties.get("location")
     if parent is None:
         parent = "/".join((root, *(path_segment(level) for level in namespace)))
-    return f"{parent.rstrip('/')}/{path_segment(name)}-{uuid[:8]}"
+    return f"{parent.rstrip('/')}/{path_segment(name)}-{uuid[-8:]}"
 
 
 def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
