@@ -37,7 +37,7 @@ def test_the_same_rows_come_out_as_by_sparks_own_update(tables: Tables, layout: 
         assert {id_: row for id_, (row, _) in after.items()} == {id_: row for id_, (row, _) in before.items()}
         changed = {id_ for id_ in after if after[id_] != before[id_]}
         assert changed == {1, 3, 4, 6, 7, 9}, "only changed rows have a new age"
-        assert (after[1][1], after[6][1], after[7][1]) == (4, 5, 6), "the age is the number of the commit that changed the row"
+        assert (after[1][1], after[6][1], after[7][1]) == (4, 5, 6), "of the commit that changed it"
 
 
 def test_all_rows_are_updated_without_a_condition(tables_v3: Tables) -> None:
