@@ -22,20 +22,20 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from headgate.spark.compact import Compacted, compact
+from headgate.spark.compaction import Compacted, compact
 from headgate.spark.create_table import create_if_missing
-from headgate.spark.delete import delete
+from headgate.spark.deletes import delete
 from headgate.spark.demo_source import FORMAT, Demo, DemoSource, payments
 from headgate.spark.lake import Lake, LakeTable
-from headgate.spark.merge import merge
+from headgate.spark.merges import merge
 from headgate.spark.pipeline_spec import TableShape
 from headgate.spark.session import JAR_CATALOG, build_session
-from headgate.spark.stream import Batch, stream
-from headgate.spark.write import write
+from headgate.spark.streams import Batch, stream
+from headgate.spark.writes import write
 from tools.demo_story import Ledger, Row, adds, corrects, removes, together, until_it_lands
 from tools.iceberg_jar import JarError, find_java, load_iceberg_jar
 from tools.service_process import Service, running_service
-from tools.spark_local import quiet_settings
+from tools.spark_local import brief_settings
 
 TABLE = "demo.payments"
 REGIONS = ("asia", "europe", "america")
@@ -259,7 +259,7 @@ def open_world(service: Service, folder: Path) -> World:
         jar = str(load_iceberg_jar())
     except JarError as error:
         print(f"without the Iceberg jar the merge copies files, and Spark SQL does not read back: {error}")
-    settings = {**quiet_settings(folder / "spark"), "spark.scheduler.mode": "FAIR"}
+    settings = {**brief_settings(folder / "spark"), "spark.scheduler.mode": "FAIR"}
     spark = build_session("headgate-demo", master="local[2]", lake=lake, jar=jar, settings=settings)
     spark.dataSource.register(DemoSource)
     table = lake.table(TABLE)

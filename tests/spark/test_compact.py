@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.errors import BadInput, ConflictFound
-from headgate.spark.compact import Compacted, CompactedGroup, compact
-from headgate.spark.delete import delete
+from headgate.spark.compaction import Compacted, CompactedGroup, compact
+from headgate.spark.deletes import delete
 from headgate.spark.lake import LakeTable
 from headgate.spark.scan import plan
-from headgate.spark.write import write
+from headgate.spark.writes import write
 from tests.spark.tables import Rows, Tables
 
 _KINDS = ("a", "b")

@@ -20,7 +20,7 @@ from tools.service_process import HOST, sqlite_url, start_process
 from headgate.spark.arrow_files import ArrowFiles, Attempt
 from headgate.spark.data_source import register
 from headgate.spark.lake import Lake, LakeTable
-from headgate.spark.stream import stream
+from headgate.spark.streams import stream
 from tests.s3_server import S3Server
 
 pytestmark = pytest.mark.s3

@@ -10,10 +10,10 @@ import pytest
 from pyiceberg.expressions import In
 
 from headgate.errors import BadInput
-from headgate.spark.delete import delete
+from headgate.spark.deletes import delete
 from headgate.spark.row_changes import COPY, MERGE
 from headgate.spark.session import has_jar_catalog, prepare_session
-from headgate.spark.update import update
+from headgate.spark.updates import update
 from tests.spark.tables import Tables
 from tests.spark.twins import ROWS, make_twins, snapshot_summary
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 
 from headgate.errors import BadInput
 from headgate.spark.layout import distribution_of, rows_per_file
-from headgate.spark.write import Written, write
 from headgate.spark.writer_options import writer_options
+from headgate.spark.writes import Written, write
 from tests.spark.tables import Tables
 
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.errors import BadInput
-from headgate.spark.merge import merge
+from headgate.spark.merges import merge
 from headgate.spark.row_changes import COPY, MERGE
 from tests.spark.tables import Tables
 from tests.spark.twins import COLUMNS, make_twins

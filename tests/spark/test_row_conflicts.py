@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 
 from headgate.client import Committed
 from headgate.errors import ConflictFound
-from headgate.spark.delete import delete
+from headgate.spark.deletes import delete
 from headgate.spark.lake import LakeTable
-from headgate.spark.merge import merge
+from headgate.spark.merges import merge
 from headgate.spark.row_changes import COPY, MERGE, Changed
-from headgate.spark.update import update
+from headgate.spark.updates import update
 from tests.spark.racing import late
 from tests.spark.tables import Tables
 

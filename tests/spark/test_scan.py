@@ -13,11 +13,11 @@ from pyiceberg.types import DateType, IntegerType
 from pyroaring import BitMap64
 
 from headgate.errors import BadInput, NotFound
-from headgate.spark.delete import delete
+from headgate.spark.deletes import delete
 from headgate.spark.deletion_vectors import decode_vector, encode_puffin, encode_vector
 from headgate.spark.filters import read_filter
 from headgate.spark.scan import plan, read, why_by_jar
-from headgate.spark.update import update
+from headgate.spark.updates import update
 from tests.compat.fine import Fine
 from tests.compat.lake import Lake as CompatLake
 from tests.spark.tables import Rows, Tables, in_order

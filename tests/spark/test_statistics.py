@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from headgate.spark.write import write
+from headgate.spark.writes import write
 from tests.spark.tables import Tables
 from tests.spark.test_types import COLUMNS_OF, NATIVE, PLAIN, PLAIN_ROW, PYTHON, rows_of
 

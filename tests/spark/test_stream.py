@@ -16,7 +16,7 @@ from headgate.errors import BadInput
 from headgate.spark.data_source import register
 from headgate.spark.demo_source import Demo, payments
 from headgate.spark.lake import LakeTable
-from headgate.spark.stream import Batch, stream
+from headgate.spark.streams import Batch, stream
 from tests.spark.tables import Rows, Tables, in_order
 
 COLUMNS = "id BIGINT, customer BIGINT, country STRING, amount DECIMAL(12, 2), at TIMESTAMP"

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from headgate.errors import BadInput
 from headgate.spark.data_files import NATIVE, PYTHON, road_of
-from headgate.spark.write import write
+from headgate.spark.writes import write
 from tests.spark.tables import Rows, Tables
 
 PLAIN = """

@@ -7,7 +7,7 @@ import pytest
 from headgate.client.keys import new_key
 from headgate.errors import BadInput
 from headgate.spark.row_changes import COPY, MERGE
-from headgate.spark.update import update
+from headgate.spark.updates import update
 from tests.spark.tables import Tables
 from tests.spark.twins import make_twins
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.core.own_properties import VIEW_PROGRESS
 from headgate.errors import AlreadyExists, BadInput
-from headgate.spark.compact import compact
+from headgate.spark.compaction import compact
 from headgate.spark.lake import LakeTable
 from headgate.spark.view_plan import PREFIX
 from headgate.spark.views import Kind, Refreshed, ViewJob, create_view_job, refresh

@@ -14,7 +14,7 @@ from headgate.spark.lake import LakeTable
 from headgate.spark.landing import land
 from headgate.spark.runs import Run, new_run
 from headgate.spark.session import prepare_session
-from headgate.spark.write import write
+from headgate.spark.writes import write
 from tests.compat.lake import local_files
 from tests.spark.tables import Tables
 

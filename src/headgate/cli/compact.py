@@ -59,7 +59,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(parsed: argparse.Namespace) -> int:
     """Compact, and say how much better it is."""
     need_spark()
-    from headgate.spark.compact import compact  # optional extra
+    from headgate.spark.compaction import compact  # optional extra
 
     name = read_table(parsed.table)
     if parsed.sort_by and parsed.strategy != "sort":

@@ -55,7 +55,7 @@ def add_mode(parser: argparse.ArgumentParser, command: str) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Delete, and say how many."""
     need_spark()
-    from headgate.spark.delete import delete  # optional extra
+    from headgate.spark.deletes import delete  # optional extra
 
     name, options = read_table(parsed.table), commit_options(parsed)
     title, lake = f"delete from {parsed.table}", read_lake(parsed)

@@ -51,7 +51,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def run(parsed: argparse.Namespace) -> int:
     """Update, and say how many."""
     need_spark()
-    from headgate.spark.update import update  # optional extra
+    from headgate.spark.updates import update  # optional extra
 
     name, options = read_table(parsed.table), commit_options(parsed)
     values = read_pairs("--set", parsed.values)

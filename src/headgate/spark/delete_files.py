@@ -90,9 +90,8 @@ def write_deletes(rows: DataFrame, scan: Scan, run: Run) -> Deletes:
     placed = rows.groupBy(FILE).agg(sf.collect_list(POSITION).alias(_POSITIONS))
     if not by_file:
         # The files of a group in one task, one after the other.
-        groups = rows.sparkSession.createDataFrame(
-            [(target.path, target.group) for target in targets.values()], f"{FILE} string, {_GROUP} int"
-        )
+        names, numbers = zip(*((one.path, one.group) for one in targets.values()), strict=True)
+        groups = rows.sparkSession.createDataFrame(pa.table([names, numbers], names=[FILE, _GROUP]))
         joined = placed.join(sf.broadcast(groups), on=FILE, how="left")
         placed = joined.repartition(sf.col(_GROUP)).sortWithinPartitions(_GROUP, FILE)
     ordered = placed.select(FILE, _POSITIONS)

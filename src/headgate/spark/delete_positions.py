@@ -1,9 +1,10 @@
-"""The positions that delete files name, loaded by executors: vectors from Puffin files, position deletes from Parquet."""
+"""The positions that delete files name: vectors from Puffin files, position deletes from Parquet."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +21,8 @@ from headgate.spark.deletion_vectors import decode_vector
 from headgate.spark.lake import filesystem_of
 
 _TASKS_MAX = 64
+_DRIVER_ROWS_MAX = 100_000  # so many positions are loaded by the driver itself
+_READERS = 8  # files that it reads at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,28 @@ Target = tuple[int, str, tuple[Previous, ...]]  # a number for the data file, it
 
 
 def deleted_rows(
-    spark: SparkSession, targets: list[Target], storage: Mapping[str, str], *, number: str, position: str
+    spark: SparkSession,
+    targets: list[Target],
+    storage: Mapping[str, str],
+    *,
+    count: int,
+    number: str,
+    position: str,
 ) -> DataFrame:
-    """A row with the data file's number and the position for every row that is deleted."""
+    """A row with the data file's number and the position for every row that is deleted; `count` is about how many."""
+    if count <= _DRIVER_ROWS_MAX:  # executors would need longer to start Python
+        with ThreadPoolExecutor(_READERS) as threads:
+            parts = list(threads.map(lambda one: load_positions(one[1], one[2], storage), targets))
+        numbers = [
+            pa.repeat(pa.scalar(one[0], pa.int32()), len(part))
+            for one, part in zip(targets, parts, strict=True)
+        ]
+        positions = [pa.array(part.to_array(), pa.int64()) for part in parts]
+        table = pa.table([pa.chunked_array(numbers), pa.chunked_array(positions)], names=[number, position])
+        return spark.createDataFrame(table)
     tasks = spark.sparkContext.parallelize(targets, min(len(targets), _TASKS_MAX))
-    loaded = tasks.mapPartitions(partial(_load_task, dict(storage)))
-    frame = spark.createDataFrame(loaded, f"{number} int, positions array<bigint>", verifySchema=False)
+    rows = tasks.mapPartitions(partial(_load_task, dict(storage)))
+    frame = spark.createDataFrame(rows, f"{number} int, positions array<bigint>", verifySchema=False)
     return frame.select(number, sf.explode("positions").alias(position))
 
 

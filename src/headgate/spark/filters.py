@@ -46,6 +46,10 @@ class Filter:
         """What the service is told was read; None is the whole table."""
         return None if self.wire is True else self.wire
 
+    def keep(self) -> Column:
+        """The condition, for rows that it is true of: Spark's reader can skip by it."""
+        return sf.expr(self.sql)
+
     def holds(self) -> Column:
         """True where the condition is true; false where it is false or null."""
         return sf.coalesce(sf.expr(self.sql), sf.lit(False))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -76,7 +77,7 @@ def _read_snapshot(
         )
     columns = ", ".join([*(quote_name(field.name) for field in state.schema.fields), *added])
     rows = spark.sql(f"SELECT {columns} FROM {name} VERSION AS OF {files[0].snapshot_id}")
-    paths = spark.createDataFrame([(path,) for path in paths_of(files)], f"{FILE} string")
+    paths = spark.createDataFrame(pa.table([paths_of(files)], names=[FILE]))
     return rows.join(sf.broadcast(paths), on=FILE, how="left_semi")
 
 

@@ -14,6 +14,7 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.types import NestedField, UUIDType
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,6 +31,15 @@ from headgate.spark.scan_plan import ScannedFile
 FILE, POSITION = "_file", "_pos"
 _COLUMN = "__headgate_c"  # then the field id
 _SPARK_PATH, _NUMBER, _FIRST_ROW_ID, _SEQUENCE = "__path", "__number", "__first_row_id", "__sequence_number"
+_DESCRIBED = pa.schema(
+    [
+        (_SPARK_PATH, pa.string()),
+        (_NUMBER, pa.int32()),
+        (FILE, pa.string()),
+        (_FIRST_ROW_ID, pa.int64()),
+        (_SEQUENCE, pa.int64()),
+    ]
+)
 _BROADCAST_ROWS_MAX = 1_000_000
 _UUID_TEXT = r"^(.{8})(.{4})(.{4})(.{4})(.{12})$"
 _FOOTERS = 8  # that are read at the same time
@@ -139,13 +149,15 @@ def _describe(spark: SparkSession, rows: DataFrame, files: Sequence[ScannedFile]
     if len(planned) != len(files) or planned.keys() != listed.keys():
         odd = sorted(planned.keys() ^ listed.keys())
         raise InvariantBroken(f"invariant broken: Spark reads other files than were planned: {odd[:5]}")
-    described = []
+    rows_by_name: dict[str, list[Any]] = {name: [] for name in _DESCRIBED.names}
     for key, name in listed.items():
         number, one = planned[key]
         spelled = re.sub("^file:/+", "file:/", name)  # as the metadata column has it
-        described.append((spelled, number, one.path, one.first_row_id, one.data_sequence_number))
-    schema = f"{_SPARK_PATH} string, {_NUMBER} int, {FILE} string, {_FIRST_ROW_ID} bigint, {_SEQUENCE} bigint"
-    return spark.createDataFrame(described, schema)
+        values = (spelled, number, one.path, one.first_row_id, one.data_sequence_number)
+        for column, value in zip(rows_by_name.values(), values, strict=True):
+            column.append(value)
+    # As Arrow, so that it is at hand in the plan: rows of Python would have to be handed over by workers.
+    return spark.createDataFrame(pa.table(rows_by_name, schema=_DESCRIBED))
 
 
 def _normal(path: str) -> str:
@@ -157,8 +169,10 @@ def _without_deleted(
     rows: DataFrame, deleted: Sequence[tuple[int, ScannedFile]], state: TableState
 ) -> DataFrame:
     targets = [(number, one.path, tuple(previous_of(old) for old in one.deletes)) for number, one in deleted]
-    gone = deleted_rows(rows.sparkSession, targets, state.storage, number=_NUMBER, position=POSITION)
     count = sum({old.identity: old.record_count for _, one in deleted for old in one.deletes}.values())
+    gone = deleted_rows(
+        rows.sparkSession, targets, state.storage, count=count, number=_NUMBER, position=POSITION
+    )
     if count <= _BROADCAST_ROWS_MAX:
         gone = sf.broadcast(gone)
     return rows.join(gone, on=[_NUMBER, POSITION], how="left_anti")

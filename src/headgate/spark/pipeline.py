@@ -20,14 +20,14 @@ from headgate.spark.active_session import active_session
 from headgate.spark.create_table import create_if_missing
 from headgate.spark.fates import is_key_taken
 from headgate.spark.lake import Lake, LakeTable
-from headgate.spark.merge import merge
+from headgate.spark.merges import merge
 from headgate.spark.pipeline_sources import open_sources, transform_sources
 from headgate.spark.pipeline_spec import APPEND, STREAM, MergeSpec, Pipeline, TargetSpec, check
 from headgate.spark.pipeline_stream import run_stream
 from headgate.spark.repeats import is_settled
 from headgate.spark.session import has_jar_catalog, prepare_session
 from headgate.spark.spark_errors import spark_errors_as_ours
-from headgate.spark.write import write
+from headgate.spark.writes import write
 
 Say = Callable[[str], None]
 

@@ -15,7 +15,7 @@ from headgate.errors import HeadgateError
 from headgate.spark.lake import LakeTable
 from headgate.spark.pipeline_spec import Pipeline
 from headgate.spark.spark_errors import spark_errors_as_ours
-from headgate.spark.stream import Batch, stream
+from headgate.spark.streams import Batch, stream
 
 _POLL_S = 0.2
 _LAST_BATCH_WAIT_S = 30.0

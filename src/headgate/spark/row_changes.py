@@ -29,7 +29,7 @@ from headgate.spark.landing import discard_quietly, land
 from headgate.spark.runs import Run, new_run
 from headgate.spark.scan import FILE, Scan, ScannedFile
 from headgate.spark.session import SETTINGS
-from headgate.spark.write import write_run
+from headgate.spark.writes import write_run
 
 COPY, MERGE = "copy-on-write", "merge-on-read"
 _DELETES_VERSION, _LINEAGE_VERSION = 2, 3
@@ -69,13 +69,13 @@ class Changed:
     removed: tuple[str, ...] = ()  # data files
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Counts:
-    """How many rows a command is about."""
+    """How many rows a command is about; those that it writes beyond `old` ones are new."""
 
     updated: int = 0
     deleted: int = 0
-    inserted: int = 0
+    old: int | None = None  # rows that were there before and are written; None: nothing is inserted
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,8 @@ class Job:
         """Copy-on-write: these rows in new files take the place of these files."""
         added = () if rows is None else write_run(rows, self.state, self.run, extra=self.lineage)
         removed = tuple(scanned.path for scanned in remove)
+        if not added and not removed:
+            return self.nothing()
         # A vector goes with its data file; position delete files for it alone would stay until all data is younger.
         deletes = tuple(
             {"file-path": old.file_path} for scanned in remove for old in scanned.own_deletes if not old.is_dv
@@ -138,7 +140,7 @@ class Job:
                 key=key,
             )
 
-        return self._landed(commit, added, removed, counts)
+        return self._landed(commit, added, removed, counts, written=added)
 
     def add_delta(
         self,
@@ -149,15 +151,20 @@ class Job:
         rows: DataFrame | None,
         counts: Counts | None = None,
     ) -> Changed:
-        """Merge-on-read: rows at these positions are gone, and these rows are new. Without counts, all were deleted."""
-        data = () if rows is None else write_run(rows, self.state, self.run, extra=self.lineage)
+        """Merge-on-read: rows at these positions are gone, and these rows are new; without the first no second.
+
+        Without counts, all that is gone was deleted or updated, as the command says.
+        """
         deletes = Deletes()
         if positions is not None:
             try:
                 deletes = write_deletes(positions, scan, self.run)
             except BaseException:
-                discard_quietly(self.table, self.run, data, self.state)
+                discard_quietly(self.table, self.run, (), self.state)
                 raise
+            if not deletes.add:
+                return self.nothing()
+        data = () if rows is None else write_run(rows, self.state, self.run, extra=self.lineage)
         if not data and not deletes.add:
             return self.nothing()
 
@@ -176,7 +183,10 @@ class Job:
                 key=key,
             )
 
-        return self._landed(commit, (*data, *deletes.add), (), counts or Counts(deleted=deletes.rows))
+        if counts is None:
+            updates = self.command is Command.UPDATE
+            counts = Counts(updated=deletes.rows) if updates else Counts(deleted=deletes.rows)
+        return self._landed(commit, (*data, *deletes.add), (), counts, written=data)
 
     def _landed(
         self,
@@ -184,9 +194,13 @@ class Job:
         added: tuple[File, ...],
         removed: tuple[str, ...],
         counts: Counts,
+        *,
+        written: Sequence[File],
     ) -> Changed:
         committed = land(self.table, self.run, added, commit, state=self.state)
-        return Changed(committed, self.run, counts.updated, counts.deleted, counts.inserted, added, removed)
+        rows = sum(int(file["record-count"]) for file in written)
+        inserted = 0 if counts.old is None else rows - counts.old
+        return Changed(committed, self.run, counts.updated, counts.deleted, inserted, added, removed)
 
 
 def begin(command: Command, table: LakeTable, options: JobOptions) -> Job:

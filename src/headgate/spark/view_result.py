@@ -31,7 +31,7 @@ from headgate.spark.view_job import RUN_SUMMARY, Progress
 from headgate.spark.view_merge import quoted
 from headgate.spark.view_plan import PREFIX
 from headgate.spark.view_sources import Meter, read_metered
-from headgate.spark.write import write_run
+from headgate.spark.writes import write_run
 
 _KEYS_MAX = 2_000  # keys that files are pruned by; with more of them hardly a file is left out
 _VALUES_MAX = 200  # of one IN that statistics are compared with

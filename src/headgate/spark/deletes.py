@@ -40,9 +40,7 @@ def _copy(job: Job, scan: Scan, where: Filter, whole: Sequence[ScannedFile]) -> 
     """Write the files with such rows anew without them; those of which all rows go are not even read."""
     gone = {one.path for one in whole}
     others = [one for one in scan.files if one.path not in gone]
-    found = count_by_file(
-        read(job.spark, others, job.state, positions=True).where(where.holds()).select(FILE)
-    )
+    found = count_by_file(read(job.spark, others, job.state, positions=True).where(where.keep()).select(FILE))
     touched = [one for one in others if one.path in found]
     if not touched and not whole:
         return job.nothing()
@@ -56,5 +54,5 @@ def _copy(job: Job, scan: Scan, where: Filter, whole: Sequence[ScannedFile]) -> 
 
 def _hide(job: Job, scan: Scan, where: Filter) -> Changed:
     """Name such rows in delete files."""
-    rows = read(job.spark, scan.files, job.state, positions=True).where(where.holds())
+    rows = read(job.spark, scan.files, job.state, positions=True).where(where.keep())
     return job.add_delta(scan, where, positions=rows.select(FILE, POSITION), rows=None)

@@ -45,7 +45,7 @@ def update(
 def _copy(job: Job, scan: Scan, where: Filter, values: Mapping[str, Column]) -> Changed:
     """Write the files with such rows anew."""
     found = count_by_file(
-        read(job.spark, scan.files, job.state, positions=True).where(where.holds()).select(FILE)
+        read(job.spark, scan.files, job.state, positions=True).where(where.keep()).select(FILE)
     )
     touched = [one for one in scan.files if one.path in found]
     if not touched:
@@ -67,20 +67,15 @@ def _copy(job: Job, scan: Scan, where: Filter, values: Mapping[str, Column]) -> 
 def _move(job: Job, scan: Scan, where: Filter, values: Mapping[str, Column]) -> Changed:
     """Name such rows in delete files, and add their new versions."""
     rows = read(job.spark, scan.files, job.state, positions=True, lineage=job.keeps_lineage)
-    found = rows.where(where.holds())
-    if not where.is_stable:
-        # Both files are made of the same rows only if the condition is asked once. A lost block stops the job.
-        found = found.localCheckpoint(eager=True)
-    counted = count_by_file(found.select(FILE))
-    if not counted:
-        return job.nothing()
-    return job.add_delta(
-        scan,
-        where,
-        positions=found.select(FILE, POSITION),
-        rows=_new_versions(job, found, values),
-        counts=Counts(updated=sum(counted.values())),
-    )
+    found = rows.where(where.keep())
+    # Two kinds of files are made of these rows. A condition that may answer differently is asked once and its rows
+    # put down: a lost block stops the job then, where a cache would ask again.
+    found = found.persist() if where.is_stable else found.localCheckpoint(eager=True)
+    try:
+        rows = _new_versions(job, found, values)
+        return job.add_delta(scan, where, positions=found.select(FILE, POSITION), rows=rows)
+    finally:
+        found.unpersist()
 
 
 def _new_versions(job: Job, rows: DataFrame, values: Mapping[str, Column]) -> DataFrame:

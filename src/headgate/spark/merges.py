@@ -8,7 +8,7 @@ row of the source only: which of two would win?
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import Unpack
 
@@ -33,15 +33,19 @@ from headgate.spark.merge_clauses import (
     target_column,
 )
 from headgate.spark.merge_keys import find_scope
-from headgate.spark.row_changes import COPY, Changed, Counts, Job, JobOptions, begin
+from headgate.spark.row_changes import COPY, MERGE, Changed, Counts, Job, JobOptions, begin
 from headgate.spark.scan import FILE, POSITION, Scan, ScannedFile, plan, read
 
-_ACTION, _MATCHES, _UPDATES, _DELETES = "__action", "__matches", "__updates", "__deletes"
+_ACTION, _VERSION = "__action", "__version"
+_MATCHES, _UPDATES, _DELETES = "__matches", "__updates", "__deletes"
 
 
 @dataclass(frozen=True)
 class _Matched:
-    """What the join found: the pairs, and how many rows of each file are to be changed."""
+    """What the join found: the pairs, and how many rows of each file are to be changed.
+
+    For merge-on-read the pairs have the columns of the table after the merge, too: nothing is read twice.
+    """
 
     pairs: DataFrame
     updates: Mapping[str, int]
@@ -95,13 +99,19 @@ def merge(
 
 def _match(job: Job, scan: Scan, source: DataFrame, clauses: Clauses) -> _Matched:
     """Join the table's scanned rows with the source; BadInput when a row is matched twice."""
-    joined = _join(read(job.spark, scan.files, job.state, positions=True), source, clauses, how="inner")
-    pairs = joined.select(
+    lineage = job.mode == MERGE and job.keeps_lineage
+    rows = read(job.spark, scan.files, job.state, positions=True, lineage=lineage)
+    columns = [
         target_column(FILE).alias(FILE),
         target_column(POSITION).alias(POSITION),
         sf.col(f"{SOURCE}.{SOURCE_ID}").alias(SOURCE_ID),
         clauses.action().alias(_ACTION),
-    ).persist()
+    ]
+    if job.mode == MERGE and clauses.update:
+        versions = sf.struct(_versions(job, clauses, changes=sf.lit(True)))
+        columns.append(sf.when(clauses.action() == UPDATE, versions).alias(_VERSION))
+    # What is asked for a second time comes out alike: the files do not change, and the source was put down.
+    pairs = _join(rows, source, clauses, how="inner").select(columns).persist()
     by_row = pairs.groupBy(FILE, POSITION).agg(
         sf.count("*").alias(_MATCHES),
         sf.max(sf.when(sf.col(_ACTION) == UPDATE, 1).otherwise(0)).alias(_UPDATES),
@@ -130,21 +140,26 @@ def _apply(
     job: Job, scan: Scan, where: Filter, source: DataFrame, clauses: Clauses, matched: _Matched
 ) -> Changed:
     touched = matched.touched(scan.files)
-    counts = Counts(updated=sum(matched.updates.values()), deleted=sum(matched.deletes.values()))
+    updated, deleted = sum(matched.updates.values()), sum(matched.deletes.values())
     new = _new_rows(job, source, clauses, matched)
-    if new is not None:
-        inserted = new.count()
-        counts, new = replace(counts, inserted=inserted), new if inserted else None
     if not touched and new is None:
         return job.nothing()
     if job.mode == COPY:
         kept = [one for one in touched if not _goes_wholly(one, matched)]
         old = _rewritten(job, kept, source, clauses) if kept else None
+        counts = Counts(updated, deleted, _rows_left(kept, old, matched) if new is not None else None)
         return job.replace(scan, where, remove=touched, rows=_union(old, new), counts=counts)
-    updated = [one for one in touched if matched.updates.get(one.path)]
-    old = _updated(job, updated, source, clauses) if updated else None
+    old = matched.pairs.where(sf.col(_ACTION) == UPDATE).select(f"{_VERSION}.*") if updated else None
     gone = matched.pairs.where(sf.col(_ACTION).isNotNull()).select(FILE, POSITION) if touched else None
+    counts = Counts(updated, deleted, updated)
     return job.add_delta(scan, where, positions=gone, rows=_union(old, new), counts=counts)
+
+
+def _rows_left(files: Sequence[ScannedFile], rows: DataFrame | None, matched: _Matched) -> int:
+    """How many rows of these files stay; they are counted where delete files for other data too took some."""
+    if rows is not None and any(one.deletes != one.own_deletes for one in files):
+        return rows.count()
+    return sum(one.live_rows - matched.deletes.get(one.path, 0) for one in files)
 
 
 def _rewritten(job: Job, files: Sequence[ScannedFile], source: DataFrame, clauses: Clauses) -> DataFrame:
@@ -155,13 +170,6 @@ def _rewritten(job: Job, files: Sequence[ScannedFile], source: DataFrame, clause
     marked = joined.withColumn(_ACTION, sf.when(is_matched, clauses.action()))
     left = marked.where(sf.col(_ACTION).isNull() | (sf.col(_ACTION) != DELETE))
     return left.select(_versions(job, clauses, changes=sf.coalesce(sf.col(_ACTION) == UPDATE, sf.lit(False))))
-
-
-def _updated(job: Job, files: Sequence[ScannedFile], source: DataFrame, clauses: Clauses) -> DataFrame:
-    """The new versions of updated rows alone."""
-    rows = read(job.spark, files, job.state, lineage=job.keeps_lineage)
-    joined = _join(rows, source, clauses, how="inner").where(clauses.action() == UPDATE)
-    return joined.select(_versions(job, clauses, changes=sf.lit(True)))
 
 
 def _versions(job: Job, clauses: Clauses, *, changes: Column) -> list[Column]:
@@ -181,8 +189,7 @@ def _new_rows(job: Job, source: DataFrame, clauses: Clauses, matched: _Matched) 
     """Rows of the source that match nothing, as rows of the table. Row ids are not theirs to bring."""
     if clauses.insert is None:
         return None
-    paired = matched.pairs.select(SOURCE_ID).distinct()
-    left = source.join(paired, on=SOURCE_ID, how="left_anti").alias(SOURCE)
+    left = source.join(matched.pairs.select(SOURCE_ID), on=SOURCE_ID, how="left_anti").alias(SOURCE)
     if clauses.insert_if is not None:
         left = left.where(clauses.insert_if)
     columns = [value.alias(name) for name, value in clauses.insert.items()]

@@ -21,7 +21,7 @@ from headgate.spark.epochs import Epoch, Sink, commit_epoch, is_in_table
 from headgate.spark.lake import LakeTable
 from headgate.spark.landing import discard_quietly, land
 from headgate.spark.runs import new_run
-from headgate.spark.write import write_run
+from headgate.spark.writes import write_run
 
 AVAILABLE_NOW = "available-now"  # what is there now, then end
 QUERY_ID = "sql.streaming.queryId"  # Spark's name for it in the thread that runs a batch

@@ -43,8 +43,8 @@ from headgate.spark.lineage import LAST_UPDATED, ROW_ID
 from headgate.spark.runs import Run, new_run
 from headgate.spark.scan import ScannedFile, plan, read
 from headgate.spark.view_changes import Lost, list_window, referenced_by
-from headgate.spark.write import write_run
 from headgate.spark.writer_options import TARGET_SIZE, TARGET_SIZE_DEFAULT_BYTES, number_of
+from headgate.spark.writes import write_run
 
 STRATEGIES = ("binpack", "sort")
 _COMMITS_MAX = 10_000
