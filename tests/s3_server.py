@@ -5,6 +5,7 @@ Skips, with the reason, where the server is not installed and Go cannot build it
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -76,7 +77,14 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 def _find_program() -> Path | str:
-    """The server's program, built into the cache if need be; or why there is none."""
+    """The server's program, built into the cache if need be, by one process at a time; or why there is none."""
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "versitygw.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _find_or_build()
+
+
+def _find_or_build() -> Path | str:
     found = shutil.which("versitygw")
     for place in (
         _CACHE / "versitygw",
@@ -87,7 +95,6 @@ def _find_program() -> Path | str:
             return place
     if (go := shutil.which("go")) is None:
         return "no S3 server: versitygw is not installed and there is no Go to build it"
-    _CACHE.mkdir(parents=True, exist_ok=True)
     try:
         built = subprocess.run(
             [go, "install", _MODULE],

@@ -6,6 +6,7 @@ Skips, with the reason, where Java or the Iceberg jar cannot be had.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,6 +14,8 @@ from tools.iceberg_jar import JarError, find_java, load_iceberg_jar
 from tools.spark_local import open_spark, set_catalog, use_catalog
 
 __all__ = ["set_catalog", "spark", "use_catalog"]
+
+_SPARK_TESTS = Path(__file__).parent / "spark"
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +34,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test that takes the session is marked `spark`, and forgiven what PySpark itself leaves open."""
+    """Mark every test that takes the session or starts Spark itself, and forgive what PySpark itself leaves open."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(_SPARK_TESTS):
             item.add_marker(pytest.mark.spark)
             # `DataFrame.collect` drops its socket without closing it (pyspark/util.py, 4.1.4).
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
