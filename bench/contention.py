@@ -29,8 +29,9 @@ from tools.service_process import HOST, Service, running_service, sqlite_url, st
 from bench.common import write_result
 from bench.contention_page import LOCAL, OBJECT_STORE, write_page
 from bench.fine import make_floor
-from bench.peers import Race, race_own_core, race_pyiceberg
+from bench.peers import race_own_core, race_pyiceberg
 from bench.points import measure_point, open_catalog
+from bench.race import Race
 from bench.report import (
     Goal,
     Row,

@@ -17,13 +17,13 @@ from tools.plot_svg import COLOURS, Chart, Line, draw_chart
 LOCAL, OBJECT_STORE, REPLICAS = "contention", "contention_object_store", "replicas"
 
 _ROOT = Path(__file__).resolve().parent.parent
-_RESULTS, _DOCS = _ROOT / "bench" / "results", _ROOT / "docs"
+RESULTS, DOCS = _ROOT / "bench" / "results", _ROOT / "docs"
 _COMMANDS = {
     LOCAL: "./dev bench contention",
     OBJECT_STORE: "./dev bench contention --put-ms 30 --put-ms-per-mib 20",
     REPLICAS: "./dev bench replicas",
 }
-_DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
+DATABASES = {"sqlite": "SQLite", "postgres": "PostgreSQL"}
 
 Result = dict[str, Any]
 
@@ -39,7 +39,7 @@ def show(value: float) -> str:
     )
 
 
-def write_page(*, results: Path = _RESULTS, docs: Path = _DOCS) -> None:
+def write_page(*, results: Path = RESULTS, docs: Path = DOCS) -> None:
     """Bring page and plots up to the results."""
     found = {name: read_result(results, name) for name in _COMMANDS}
     (docs / "images").mkdir(exist_ok=True)
@@ -62,25 +62,28 @@ def read_result(results: Path, name: str) -> Result | None:
 def fill_page(page: str, found: dict[str, Result | None]) -> str:
     """The page with every marked part made anew."""
     for name, result in found.items():
-        begin, end = f"<!-- {name}: made by bench/contention_page.py -->", f"<!-- end of {name} -->"
-        before, mark, rest = page.partition(begin)
-        after, closing, tail = rest.partition(end)
-        if not mark or not closing:
-            raise ValueError(
-                f"the page has no part between {begin} and {end}; found after it: {after[:40]!r}"
-            )
-        page = f"{before}{begin}\n\n{_part(name, result)}\n\n{end}{tail}"
+        page = fill_part(page, name, _part(name, result))
     return page
+
+
+def fill_part(page: str, name: str, text: str, *, maker: str = "bench/contention_page.py") -> str:
+    """The page with another text between the marks of one part; all other parts stay as they are."""
+    begin, end = f"<!-- {name}: made by {maker} -->", f"<!-- end of {name} -->"
+    before, mark, rest = page.partition(begin)
+    after, closing, tail = rest.partition(end)
+    if not mark or not closing:
+        raise ValueError(f"the page has no part between {begin} and {end}; found after it: {after[:40]!r}")
+    return f"{before}{begin}\n\n{text}\n\n{end}{tail}"
 
 
 def plot(result: Result) -> str:
     """Commits a second over writers, of every curve of a run."""
     lines: list[Line] = []
     for colour, (mode, database) in zip(
-        (0, 0, 1, 1), ((m, d) for m in ("chain", "fold") for d in _DATABASES), strict=True
+        (0, 0, 1, 1), ((m, d) for m in ("chain", "fold") for d in DATABASES), strict=True
     ):
         rows = [r for r in result["points"] if (r["mode"], r["database"]) == (mode, database)]
-        lines.append(_line(f"{mode}, {_DATABASES[database]}", rows, colour, dashed=database == "postgres"))
+        lines.append(_line(f"{mode}, {DATABASES[database]}", rows, colour, dashed=database == "postgres"))
     for index, label in enumerate(dict.fromkeys(row["peer"] for row in result["peers"])):
         rows = [row for row in result["peers"] if row["peer"] == label]
         lines.append(_line(label, rows, 2 + index, dashed=False))
@@ -106,13 +109,13 @@ def _part(name: str, result: Result | None) -> str:
         f" Python {machine['python']}; token checks {result['auth']}."
     )
     images = [] if name == REPLICAS else [f"![commits/s over writers](images/{name}.svg)", ""]
-    return "\n".join([said, "", *images, *_TABLES[name](result), "", *_goals(result)])
+    return "\n".join([said, "", *images, *_TABLES[name](result), "", *goal_rows(result)])
 
 
 def _point_rows(result: Result) -> list[str]:
     rows = [
         _cells(
-            f"{row['mode']}, {_DATABASES[row['database']]}",
+            f"{row['mode']}, {DATABASES[row['database']]}",
             row,
             str(row["lost"]),
             f"{row['attempts_per_commit']:.2f}",
@@ -157,7 +160,8 @@ def _table(first: str, rows: Sequence[str]) -> list[str]:
     ]
 
 
-def _goals(result: Result) -> list[str]:
+def goal_rows(result: Result) -> list[str]:
+    """The goals of a run as a table."""
     rows = [
         f"| {goal['label']} | {show(goal['value'])}{goal['unit']} | {'≥' if goal['at_least'] else '≤'}"
         f" {goal['bound']:,g}{goal['unit']} | {'yes' if goal['holds'] else '**no**'} |"

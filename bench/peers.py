@@ -3,8 +3,6 @@
 1. PyIceberg 0.12 over its SqlCatalog on SQLite: a fresh handle and a fast append of a described file each time.
 2. Our own core: every process is a whole service that only its own writer asks, so a lost swap is tried again by
    the process that lost it. No HTTP between writer and core, which flatters it.
-
-All start together. Who is still trying a good while after the end is stopped, and counted as unfinished.
 """
 
 from __future__ import annotations
@@ -12,12 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import multiprocessing
-import queue
-import time
-from collections import Counter
-from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +19,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from tools.service_process import running_service, sqlite_url
 
-from bench.common import NAMESPACE, summarise
+from bench.common import NAMESPACE
 from bench.described import describe_file
 from bench.fine import describe_for_pyiceberg
 from bench.points import Catalog, open_catalog, read_paths
+from bench.race import Race, Step, Tried, run_race
 from bench.slow_files import Latencies
 from bench.slow_service import open_slow_services
 from headgate.service.app import build_app
@@ -37,31 +31,9 @@ from headgate.service.logs import set_up_logs
 from headgate.service.routes import all_routes
 from headgate.service.settings import Settings
 
-_GRACE_S = 20.0
-_START_S = 120.0
 _RETRIES = "commit.retry.num-retries"
 _TABLE = f"{NAMESPACE}.t"
 _CATALOG = "catalog.db"
-
-Step = Callable[[], str]  # one commit; empty when it was published, else the name of what went wrong
-Maker = Callable[..., Step]
-
-
-@dataclass(frozen=True, slots=True)
-class Race:
-    """How many writers, and for how long."""
-
-    writers: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Try:
-    """One commit of one writer, on the clock that all processes share."""
-
-    started_s: float
-    ended_s: float
-    failure: str
 
 
 def race_pyiceberg(folder: Path, race: Race, *, retries: int | None) -> dict[str, Any]:
@@ -73,7 +45,7 @@ def race_pyiceberg(folder: Path, race: Race, *, retries: int | None) -> dict[str
     catalog.create_table(
         _TABLE, Schema(NestedField(1, "id", LongType(), required=True)), properties=properties
     )
-    found = _run(race, make_pyiceberg_step, str(folder))
+    found = run_race(race, make_pyiceberg_step, str(folder))
     return {**found, "present": len(catalog.load_table(_TABLE).metadata.snapshots)}
 
 
@@ -84,7 +56,7 @@ def race_own_core(folder: Path, race: Race, latencies: Latencies | None = None) 
         catalog = open_catalog(service, database=database, auth=False)
         table = catalog.create_table("chain")
         location = catalog.load_table(table)["location"]
-    found = _run(race, make_own_step, str(folder), table, location, latencies)
+    found = run_race(race, make_own_step, str(folder), table, location, latencies)
     with running_service(folder, database=database) as service:
         metadata = Catalog((service,)).load_table(table)
         return {**found, "present": len(set(read_paths(metadata)))}
@@ -95,15 +67,15 @@ def make_pyiceberg_step(folder: str) -> Step:
     logging.disable(logging.WARNING)  # a line for every retry
     table = _open_sql_catalog(Path(folder)).load_table(_TABLE)
 
-    def step() -> str:
+    def step() -> Tried:
         file = describe_for_pyiceberg(table.location())
         try:
             table.refresh()  # a stale handle would lose its first attempt for nothing
             with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
                 append.append_data_file(file)
         except Exception as error:  # outermost edge: whatever it is, this commit is lost
-            return type(error).__name__
-        return ""
+            return Tried(type(error).__name__)
+        return Tried()
 
     return step
 
@@ -141,10 +113,10 @@ def make_own_step(folder: str, table: str, location: str, latencies: Latencies |
         await app(scope, receive, send)
         return status
 
-    def step() -> str:
+    def step() -> Tried:
         change = {"action": "append", "add-data-files": [describe_file(location)]}
         status = runner.run(post(json.dumps({"requirements": [], "updates": [change]}).encode()))
-        return "" if status == 200 else str(status)
+        return Tried("" if status == 200 else str(status))
 
     return step
 
@@ -152,59 +124,3 @@ def make_own_step(folder: str, table: str, location: str, latencies: Latencies |
 def _open_sql_catalog(folder: Path) -> SqlCatalog:
     uri = f"sqlite:///{folder / _CATALOG}"
     return SqlCatalog(NAMESPACE, uri=uri, warehouse=f"file://{folder / 'warehouse'}")
-
-
-def _run(race: Race, make: Maker, *arguments: Any) -> dict[str, Any]:
-    """Let the writers race, and tell what came of it."""
-    context = multiprocessing.get_context(
-        "forkserver"
-    )  # everything is imported once, and no thread is forked
-    context.set_forkserver_preload([__name__])
-    barrier, results = context.Barrier(race.writers + 1), context.Queue()
-    common = (race.seconds, barrier, results, make, arguments)
-    writers = [context.Process(target=_write, args=common, daemon=True) for _ in range(race.writers)]
-    for writer in writers:
-        writer.start()
-    barrier.wait(_START_S)
-    started_s = time.monotonic()
-    tries: list[Try] = []
-    left = race.writers
-    while left and (wait_s := started_s + race.seconds + _GRACE_S - time.monotonic()) > 0:
-        try:
-            found = results.get(timeout=wait_s)
-        except queue.Empty:
-            break
-        if found is None:
-            left -= 1
-        else:
-            tries.append(found)
-    for writer in writers:
-        writer.terminate()
-        writer.join()
-    return _summarise(race, tries, started_s=started_s, unfinished=left)
-
-
-def _write(seconds: float, barrier: Any, results: Any, make: Maker, arguments: tuple[Any, ...]) -> None:
-    """The life of one writer."""
-    step = make(*arguments)
-    barrier.wait(_START_S)
-    until_s = time.monotonic() + seconds
-    while (started_s := time.monotonic()) < until_s:
-        failure = step()
-        results.put(Try(started_s, time.monotonic(), failure))
-    results.put(None)
-
-
-def _summarise(race: Race, tries: list[Try], *, started_s: float, unfinished: int) -> dict[str, Any]:
-    published = [one for one in tries if not one.failure]
-    failures = Counter(one.failure for one in tries if one.failure)
-    in_time = sum(one.ended_s <= started_s + race.seconds for one in published)
-    return {
-        "clients": race.writers,
-        "commits_per_s": in_time / race.seconds,
-        **summarise([one.ended_s - one.started_s for one in published]),
-        "acknowledged": len(published),
-        "failed": dict(failures),
-        "lost_share": failures.total() / max(1, len(tries)),
-        "unfinished": unfinished,
-    }

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tools.iceberg_jar import JarError, find_java, load_iceberg_jar
 from tools.spark_local import open_spark, set_catalog, use_catalog
+from tools.sqlite_jdbc_jar import load_sqlite_driver
 
 __all__ = ["set_catalog", "spark", "use_catalog"]
 
@@ -28,9 +29,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     except JarError as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("spark")
-    session = open_spark("headgate-tests", jar=jar, folder=folder)
+    session = open_spark("headgate-tests", jar=jar, folder=folder, more=_sqlite_driver())
     yield session
     session.stop()
+
+
+def _sqlite_driver() -> tuple[Path, ...]:
+    """For the tests that share a SqlCatalog with the Iceberg jar; the others go without."""
+    try:
+        return (load_sqlite_driver(),)
+    except JarError:
+        return ()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

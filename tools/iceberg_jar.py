@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -44,30 +45,36 @@ def load_iceberg_jar(cache: Path = ROOT / ".cache") -> Path:
     jar.parent.mkdir(parents=True, exist_ok=True)
     # Below the cache, so that the last step is a rename on one disk: two processes may fetch at once.
     with tempfile.TemporaryDirectory(prefix="ivy-", dir=cache) as folder:
-        fetched = _fetch(Path(folder))
+        (fetched,) = fetch_packages(Path(folder), [COORDINATES])
         if (found := _sha256(fetched)) != SHA256:
             raise JarError(f"{COORDINATES} is not what was pinned; expected={SHA256} found={found}")
         fetched.replace(jar)
     return jar
 
 
-def _fetch(folder: Path) -> Path:
+def fetch_packages(folder: Path, packages: Sequence[str], *, exclude: Sequence[str] = ()) -> list[Path]:
+    """The jars of Maven packages and of all that they need, put into a folder; whoever asks checks them."""
     nothing = folder / "nothing.py"  # packages are resolved before the program runs; it has nothing to do
     nothing.touch()
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     command = [str(submit), "--master", "local[1]", "--conf", f"spark.jars.ivy={folder}"]
-    command += ["--packages", COORDINATES, str(nothing)]
+    command += ["--packages", ",".join(packages)]
+    command += ["--exclude-packages", ",".join(exclude)] if exclude else []
     try:
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=FETCH_WAIT_S, check=False
+            [*command, str(nothing)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=FETCH_WAIT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise JarError(f"{COORDINATES} did not arrive in {FETCH_WAIT_S} s") from error
-    jars = sorted(folder.glob(f"jars/*{FILE_NAME}"))
+        raise JarError(f"{packages[0]} did not arrive in {FETCH_WAIT_S} s") from error
+    jars = sorted(folder.glob("jars/*.jar"))
     if done.returncode != 0 or not jars:
         tail = "\n".join(done.stdout.decode(errors="replace").splitlines()[-15:])
-        raise JarError(f"{COORDINATES} could not be fetched; is a Maven repository reachable?\n{tail}")
-    return jars[0]
+        raise JarError(f"{packages[0]} could not be fetched; is a Maven repository reachable?\n{tail}")
+    return jars
 
 
 def _sha256(file: Path) -> str:

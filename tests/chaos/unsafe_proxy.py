@@ -1,4 +1,4 @@
-"""A TCP proxy that loses answers: it forwards the request, waits until the service answers, and hangs up."""
+"""A TCP proxy that loses requests and answers: it hangs up before the service hears of one, or after it has answered."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class Fate(Enum):
     LOSE_ANSWER = "lose-answer"  # the service did the work; the client hears nothing
     LOSE_REST = "lose-rest"  # the client hears the first half of the answer
     REFUSE = "refuse"  # 503 before the service hears of it
+    MISLEAD = "mislead"  # the service did the work; the client hears 503
+    LOSE_REQUEST = "lose-request"  # the service never hears of it, and the client hears nothing
 
 
 Decide = Callable[[bytes], Fate]  # from the request, to the byte
@@ -41,11 +43,17 @@ def unsafe_proxy(port: int, decide: Decide) -> Iterator[int]:
             if fate is Fate.REFUSE:
                 client.sendall(_OVERLOADED)
                 return
+            if fate is Fate.LOSE_REQUEST:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+                return
             with socket.create_connection((HOST, port)) as upstream:
                 upstream.sendall(request)
                 answer = _read_all(upstream)
             if fate is Fate.PASS:
                 client.sendall(answer)
+                return
+            if fate is Fate.MISLEAD:
+                client.sendall(_OVERLOADED)
                 return
             if fate is Fate.LOSE_REST:
                 client.sendall(answer[: len(answer) // 2])
@@ -67,6 +75,7 @@ def unsafe_proxy(port: int, decide: Decide) -> Iterator[int]:
 
 
 def _read_request(client: socket.socket) -> bytes:
+    """One request, told to be the last of its connection: so the end of the answer is the end of what is sent."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += _receive(client)
@@ -79,7 +88,9 @@ def _read_request(client: socket.socket) -> bytes:
         more = _receive(client)
         data += more
         missing -= len(more)
-    return data
+    lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+    _, _, body = data.partition(b"\r\n\r\n")
+    return b"\r\n".join((*lines, b"Connection: close", b"", body))
 
 
 def _receive(client: socket.socket) -> bytes:

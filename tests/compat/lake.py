@@ -56,9 +56,18 @@ def audit_namespace(catalog: RestCatalog, uri: str, namespace: str) -> None:
 
 def audit_table(uri: str, table: str) -> None:
     """`headgate audit` of one table finds no error but those known to be the engine's own."""
+    _audit(table, "--uri", uri)
+
+
+def audit_metadata(location: str, table: str) -> None:
+    """The same of a table by its metadata file, wherever its catalog is."""
+    _audit(table, "--metadata", location)
+
+
+def _audit(table: str, *source: str) -> None:
     output = io.StringIO()
     with redirect_stdout(output):
-        code = main(["audit", table, "--uri", uri, "--files", "--all-snapshots", "--json"])
+        code = main(["audit", table, *source, "--files", "--all-snapshots", "--json"])
     assert code in (0, 1), output.getvalue()
     found = [
         finding for finding in json.loads(output.getvalue())["findings"] if finding["severity"] == "error"

@@ -12,8 +12,9 @@ import pytest
 from bench.common import NAMESPACE
 from bench.contention_page import LOCAL, OBJECT_STORE, REPLICAS, fill_page, plot, read_result, show
 from bench.load import Load, Outcome, Target, run_load
-from bench.peers import Race, race_own_core
+from bench.peers import race_own_core
 from bench.points import Catalog, check_table, open_catalog
+from bench.race import Race
 from bench.slow_files import Latencies
 from tools.plot_svg import Chart, Line, draw_chart
 from tools.service_process import running_service, sqlite_url

@@ -16,4 +16,7 @@ def test_the_code_of_the_page_prints_what_it_says(tmp_path: Path) -> None:
     page.write_text(PAGE.read_text(encoding="utf-8").replace("/tmp/headgate-docs-lake", f"{place}/lake"))
     with run_page(page, place) as folder:
         printed = [text.strip() for text in read_outputs(folder) if text.strip()]
-    assert printed == ["[2, 3, 4, 9]", "sales", "1 0 {'committed': 1}"]
+    *results, audited = printed
+    assert results == ["[2, 3, 4, 9]", "sales", "[1, 4]", "1 0 {'committed': 1}"]
+    assert "orphans: 0 files, 0 B" in audited
+    assert audited.endswith("\nsound")

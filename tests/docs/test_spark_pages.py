@@ -83,6 +83,7 @@ def test_the_jobs_of_the_spark_page_do_what_they_print(service: Service, tmp_pat
         "streamed 50 rows",
         "rebuilt",
         "incremental",
+        "sold by ['anna', 'bert', 'cleo', 'dora']",
     ]
     totals = page.rows("shop.by_customer", "customer", "payments", "total")
     assert totals == [

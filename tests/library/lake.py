@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ ARROW = pa.schema(
     ]
 )
 NAME = "db.t"
+KEY = "0190a8c0-0000-7000-8000-000000000001"
 
 
 def rows(*ids: int, part: str | None = "a", value: float = 0.0) -> pa.Table:
@@ -78,21 +80,21 @@ class Lake:
         self.catalog = self.connect()
         self.catalog.create_namespace(namespace)
 
-    def connect(self, *, timeout_s: int | None = None) -> Catalog:
-        """Another connection to the same catalog, as another process would have."""
+    def connect(self, uri: str | None = None) -> Catalog:
+        """Another connection to the same catalog, as another process would have; by another address, if so told."""
         if self.is_rest:
-            return RestCatalog("lake", uri=self.uri)
-        return self.connect_sql(timeout_s=timeout_s)
+            return RestCatalog("lake", uri=uri or self.uri)
+        return self.connect_sql(uri)
 
-    def connect_sql(self, *, timeout_s: int | None = None) -> SqlCatalog:
+    def connect_sql(self, uri: str | None = None) -> SqlCatalog:
         """The same, of a SQL catalog."""
-        uri = self.uri if timeout_s is None else f"{self.uri}?timeout={timeout_s}"
+        uri = uri or self.uri
         catalog = SqlCatalog("lake", uri=uri, warehouse=f"file://{self.folder}/warehouse")
         self._engines.append(catalog.engine)
         return catalog
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; whoever goes on gets new ones."""
         for engine in self._engines:
             engine.dispose()
 
@@ -134,7 +136,7 @@ class Lake:
         file = Path(place, "metadata", f"00000-{uuid4()}.metadata.json")
         file.parent.mkdir(parents=True)
         file.write_bytes(b"".join(encode_file(metadata)))
-        return self.catalog.register_table(name, f"file://{file}")
+        return self.catalog.register_table(self.full_name(name), f"file://{file}")
 
     def open(
         self,
@@ -142,12 +144,12 @@ class Lake:
         *,
         policy: Policy | None = None,
         road: str = "sql",
-        timeout_s: int | None = None,
+        uri: str | None = None,
     ) -> Table:
         """The library's table, over a connection of its own; by the road that all catalogs have, if so told."""
-        catalog, full_name = self.connect(timeout_s=timeout_s), self.full_name(name)
+        catalog, full_name = self.connect(uri), self.full_name(name)
         if road != "catalog":
-            send = road == "sent" if self.is_rest else None
+            send = {"sent": True, "reference": None}.get(road, False) if self.is_rest else None
             return headgate.open(full_name, catalog, policy=policy or quick(), send=send)
         identifier = tuple(full_name.split("."))
         io = catalog.load_table(identifier).io
@@ -203,14 +205,14 @@ class Lake:
         assert code == 0, out.getvalue()
 
     def find_orphans(self, name: str = NAME) -> set[str]:
-        """Files in the table's folder that no snapshot, log or manifest names."""
+        """Files in the table's folder that no snapshot, log or manifest names; hidden ones are Hadoop's checksums."""
         metadata, location = self.metadata(name), self.find(name).metadata_location
         named = {str(path_of(location))}
         named |= {str(path_of(entry["metadata-file"])) for entry in metadata.get("metadata-log", ())}
         for snapshot in metadata.get("snapshots", ()):
             named |= _files_of(snapshot["manifest-list"])
         place = path_of(metadata["location"])
-        return {str(file) for file in place.rglob("*") if file.is_file()} - named
+        return {str(file) for file in place.rglob("[!.]*") if file.is_file()} - named
 
 
 def path_of(location: str) -> Path:
@@ -259,6 +261,44 @@ def quick(**parts: Any) -> Policy:
     """A policy that never sleeps and has a budget of its own."""
     clock = Clock(sleep_s=lambda _: None)
     return Policy(**{"clock": clock, "budget": RetryBudget(), **parts})
+
+
+_JUMPS_MS = (0, 90_000, -90_000, 5, -3_600_000, 3_600_000)
+_START_MS = 1_800_000_000_000
+# The reference server and Headgate refuse snapshots that are more than a minute ahead of their own clock.
+_AHEAD_MAX_MS = 50_000
+
+
+def jumping_clock(road: str = "sql") -> Clock:
+    """A wall clock that jumps with every look, forwards and backwards; nobody sleeps by it."""
+    looks = [0]
+
+    def now_ms() -> int:
+        looks[0] += 1
+        jump_ms = _JUMPS_MS[looks[0] % len(_JUMPS_MS)]
+        if road in ("reference", "rest", "sent"):
+            return time.time_ns() // 1_000_000 + min(jump_ms, _AHEAD_MAX_MS)
+        return _START_MS + jump_ms
+
+    return Clock(now_ms=now_ms, sleep_s=lambda _: None)
+
+
+def append(table: Table, key: str | None = KEY) -> None:
+    """One write of rows."""
+    table.append(rows(2), key=key)
+
+
+def delete(table: Table) -> None:
+    """One copy-on-write."""
+    table.delete("part = 'a' and id = 1", key=KEY)
+
+
+def transact(table: Table, key: str | None = KEY) -> None:
+    """Several writes as a unit."""
+    with table.transaction(key=key) as transaction:
+        transaction.append(rows(2))
+        transaction.delete("part = 'a' and id = 1")
+        transaction.set_properties({"done": "yes"})
 
 
 def rivals(*moves: Any) -> Observer:

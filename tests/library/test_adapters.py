@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import requests
+from botocore.exceptions import ClientError  # type: ignore[import-untyped] # it has no types
 from pyiceberg import exceptions as iceberg
 from sqlalchemy import exc
 
@@ -11,15 +12,9 @@ from headgate.errors import BadInput, Forbidden, NotFound, Overloaded, StorageFa
 from headgate.library.adapters import AWS_CODES, ERRORS, Heard, hear, to_error
 
 
-class _ClientError(Exception):
-    """As botocore's, which is not installed here."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.response = {"Error": {"Code": code}}
-
-
-_ClientError.__module__, _ClientError.__qualname__ = "botocore.exceptions", "ClientError"
+def _client_error(code: str) -> Exception:
+    made: Exception = ClientError({"Error": {"Code": code}}, "UpdateTable")
+    return made
 
 
 class _TransportError(Exception):
@@ -52,10 +47,10 @@ _SQL: tuple[str, dict[str, str], Exception] = ("UPDATE", {}, Exception("database
         (exc.OperationalError(*_SQL), Heard.BUSY, Heard.UNKNOWN),
         (exc.IntegrityError(*_SQL), Heard.REFUSED, Heard.UNKNOWN),
         (exc.TimeoutError(), Heard.BUSY, Heard.BUSY),
-        (_ClientError("ConcurrentModificationException"), Heard.LOST, Heard.LOST),
-        (_ClientError("ThrottlingException"), Heard.BUSY, Heard.BUSY),
-        (_ClientError("AccessDeniedException"), Heard.REFUSED, Heard.REFUSED),
-        (_ClientError("InternalServiceException"), Heard.BUSY, Heard.UNKNOWN),
+        (_client_error("ConcurrentModificationException"), Heard.LOST, Heard.LOST),
+        (_client_error("ThrottlingException"), Heard.BUSY, Heard.BUSY),
+        (_client_error("AccessDeniedException"), Heard.REFUSED, Heard.REFUSED),
+        (_client_error("InternalServiceException"), Heard.BUSY, Heard.UNKNOWN),
         (_TransportError("read 0 bytes"), Heard.BUSY, Heard.UNKNOWN),
         (TimeoutError(), Heard.BUSY, Heard.UNKNOWN),
         (ValueError("sequence number"), Heard.LOST, Heard.LOST),

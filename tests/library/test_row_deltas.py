@@ -10,7 +10,7 @@ import pytest
 from pyroaring import BitMap64
 
 from headgate.errors import BadInput, ConflictFound
-from headgate.spark.deletion_vectors import encode_puffin
+from headgate.format.deletion_vectors import encode_puffin
 from tests.library.lake import Lake, live_files, path_of, quick, rivals, rows
 
 deleting = pytest.mark.parametrize(

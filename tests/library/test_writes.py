@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.expressions import BooleanExpression, EqualTo
 
 import headgate
 from headgate.errors import BadInput, NotFound
-from headgate.library.writes import Step, Writes
+from headgate.library.steps import Step
+from headgate.library.writes import Writes
 from tests.library.lake import (
     ARROW,
     NAME,
@@ -180,6 +183,26 @@ def test_an_asynchronous_write_gives_the_same_result(lake: Lake) -> None:
     asyncio.run(write())
     assert lake.ids() == [0, 1, 2, 3]
     lake.check()
+
+
+def test_an_asynchronous_write_reaches_a_catalog_that_lives_in_one_threads_memory(tmp_path: Path) -> None:
+    catalog = InMemoryCatalog("memory", warehouse=f"file://{tmp_path}")
+    catalog.create_namespace("db")
+    catalog.create_table(NAME, ARROW)
+    table = headgate.open(NAME, catalog, policy=quick())
+    waits: list[int] = []
+
+    async def write() -> None:
+        await asyncio.gather(
+            table.commit_async(lambda t: t.append(rows(1))), table.commit_async(lambda t: t.append(rows(2)))
+        )
+        done = await table.commit_async(lambda t: t.delete("id = 1"))
+        waits.append(done.sent)
+
+    asyncio.run(write())
+    table.append(rows(3))
+    assert sorted(catalog.load_table(NAME).scan().to_arrow()["id"].to_pylist()) == [2, 3]
+    assert waits == [1]
 
 
 def test_a_key_that_landed_before_is_not_committed_again(lake: Lake) -> None:

@@ -1,15 +1,16 @@
-"""Rows of a catalog whose swaps end as they are told to: lost replies, busy databases, loads that fail."""
+"""Catalogs and rows whose swaps end as they are told to: lost replies, busy databases, loads that fail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
 from headgate.library.adapters import Heard
 from headgate.library.handle import Handle
 from headgate.library.policy import Policy
-from headgate.library.roads import SqlRoad
+from headgate.library.roads import CatalogRoad, SqlRoad
 from headgate.library.sql_rows import SqlRow
 from headgate.library.table import Table
 from tests.library.lake import NAME, Lake, quick
@@ -31,11 +32,6 @@ def not_landed_unheard(swap: Callable[[], Heard | None]) -> Heard | None:
 def busy(swap: Callable[[], Heard | None]) -> Heard | None:
     """The database is locked."""
     raise OperationalError("UPDATE", {}, Exception("database is locked"))
-
-
-def denied(swap: Callable[[], Heard | None]) -> Heard | None:
-    """The answer is lost of a swap that did not land, and it cannot be asked again."""
-    raise KeyboardInterrupt
 
 
 class UnsureRow:
@@ -67,7 +63,62 @@ def open_unsure(
 ) -> tuple[Table, UnsureRow]:
     """A table of the library over such a row."""
     catalog = lake.connect_sql()
-    identifier = tuple(name.split("."))
+    identifier = tuple(lake.full_name(name).split("."))
     row = UnsureRow(SqlRow(catalog, identifier), endings)
-    road = SqlRoad(row, identifier, catalog.load_table(name).io)
+    road = SqlRoad(row, identifier, catalog.load_table(identifier).io)
     return Table(Handle(road, policy or quick())), row
+
+
+# --- catalogs that are reached by PyIceberg's own calls -------------------------------------------------------
+
+Do = Callable[[], Any]
+CommitEnding = Callable[[Do], Any]
+
+
+def lands_then(error: Exception) -> CommitEnding:
+    """It lands, and this is what is heard."""
+
+    def end(commit: Do) -> Any:
+        commit()
+        raise error
+
+    return end
+
+
+def ends_in(error: Exception) -> CommitEnding:
+    """It does not land, and this is what is heard."""
+
+    def end(commit: Do) -> Any:
+        raise error
+
+    return end
+
+
+class UnsureCatalog:
+    """A catalog whose next commits end as they are told to; everything else is the real one's."""
+
+    def __init__(self, real: Any, endings: tuple[CommitEnding, ...]) -> None:
+        self._real, self._endings = real, list(endings)
+        self.after_commit: Do = lambda: None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def commit_table(self, *arguments: Any) -> Any:
+        """See `Catalog`."""
+        if not self._endings:
+            return self._real.commit_table(*arguments)
+        try:
+            return self._endings.pop(0)(lambda: self._real.commit_table(*arguments))
+        finally:
+            self.after_commit()
+
+
+def open_unsure_catalog(
+    lake: Lake, *endings: CommitEnding, policy: Policy | None = None
+) -> tuple[Table, UnsureCatalog]:
+    """A table of the library over such a catalog."""
+    identifier = tuple(lake.full_name(NAME).split("."))
+    catalog: Any = UnsureCatalog(lake.connect(), endings)
+    io = catalog.load_table(identifier).io
+    return Table(Handle(CatalogRoad(catalog, identifier, io), policy or quick())), catalog

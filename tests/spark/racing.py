@@ -8,13 +8,14 @@ from functools import cached_property
 from typing import Any
 
 from headgate.client import TableClient
+from headgate.spark.catalog_table import CatalogTable
 from headgate.spark.lake import LakeTable
 
 
 class LateClient:
     """A client that lets somebody else go first, once for each commit."""
 
-    def __init__(self, client: TableClient, first: Callable[[], None]) -> None:
+    def __init__(self, client: TableClient | CatalogTable, first: Callable[[], None]) -> None:
         self._client, self._first = client, first
 
     def overwrite(self, **said: Any) -> Any:
@@ -37,7 +38,7 @@ class LateTable(LakeTable):
 
     @cached_property
     def client(self) -> Any:
-        return LateClient(self.lake.client().table(self.identifier), self.first)
+        return LateClient(self.lake.table(self.identifier).client, self.first)
 
 
 def late(table: LakeTable, first: Callable[[], None]) -> LateTable:

@@ -26,8 +26,8 @@ class Tables:
     version: int
 
     def name(self, table: str) -> str:
-        """A table's full name in Spark, through the jar."""
-        return f"{JAR_CATALOG}.{self.namespace}.{table}"
+        """A table's full name in Spark, through the jar, which calls a SqlCatalog as the lake does."""
+        return f"{self.lake.other or JAR_CATALOG}.{self.namespace}.{table}"
 
     def create(
         self,
@@ -73,6 +73,15 @@ class Tables:
         jar, python = self.by_jar(table), self.by_pyiceberg(table)
         assert jar == python, f"{table}: the jar reads {jar}, PyIceberg {python}"
         return jar
+
+
+def source_options(table: LakeTable) -> dict[str, str]:
+    """What `format("headgate")` is told to find a table."""
+    lake = table.lake
+    if lake.other is None:
+        return {"uri": lake.uri, "table": table.name, **lake.storage}
+    properties = {f"catalog.{name}": value for name, value in lake.properties.items()}
+    return {"catalog": lake.other, "table": table.name, **properties}
 
 
 def in_order(rows: Any) -> Rows:

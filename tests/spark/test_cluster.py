@@ -1,4 +1,8 @@
-"""Jobs on a standalone cluster: a master and two workers, whose Python has our dependencies, but not our package."""
+"""Jobs on a standalone cluster: a master and two workers, whose Python has our dependencies, but not our package.
+
+The commands run on local files and SQLite; every kind of job, by one driver each, on a bucket of a real S3 server and
+PostgreSQL, with Hadoop's S3 file system and without it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,21 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
-from tools.iceberg_jar import find_java
+from tools.hadoop_s3_jars import load_s3_jars
+from tools.iceberg_jar import JarError, find_java, load_iceberg_jar
 from tools.service_process import Service
 from tools.spark_cluster import Cluster, running_cluster
 
-from tests.compat.lake import audit_namespace
+from headgate.spark.data_files import NATIVE, PYTHON
+from headgate.spark.lake import Lake
+from tests.compat.lake import audit_namespace, audit_table
+from tests.s3_server import S3Server
+from tests.spark.cluster_jobs import JobsPlan
+from tests.spark.s3_lake import environment_of, running_s3_lake
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -159,3 +170,101 @@ def test_workers_without_our_dependencies_are_named_before_any_work(place: Place
     assert "workers lack what our code needs" in done.stderr
     assert "No module named 'msgspec'" in done.stderr
     assert "install headgate[spark] there" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def bucket(
+    postgres_url: str, s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lake]:
+    """A service on PostgreSQL whose tables are in a bucket."""
+    folder = tmp_path_factory.mktemp("s3-service")
+    with running_s3_lake(s3_server, folder, database=postgres_url) as lake:
+        yield lake
+
+
+def _run_jobs(place: Place, plan: JobsPlan) -> dict[str, object]:
+    """All jobs of a plan by one driver on the cluster."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
+    return _summary(
+        subprocess.run(
+            [sys.executable, "-m", "tests.spark.cluster_jobs", plan.to_argument()],
+            env={**inherited, "PYSPARK_PYTHON": str(place.folder / "python")},
+            capture_output=True,
+            text=True,
+            timeout=RUN_WAIT_S,
+            check=False,
+        )
+    )
+
+
+def _find_jars() -> tuple[str, ...]:
+    """The Iceberg jar, and Hadoop's file system for S3, which Spark's own writer and the jar go through."""
+    try:
+        return tuple(map(str, (load_iceberg_jar(), *load_s3_jars())))
+    except JarError as error:
+        pytest.skip(str(error))
+
+
+def _expected() -> dict[int, tuple[str, str]]:
+    """Kind and amount of every row that the jobs leave, by its id."""
+    rows = {id_: (f"k{id_ % 3}", f"{id_}.00") for id_ in (*range(60), *range(100, 120))}
+    gone = [id_ for id_ in rows if id_ % 10 == 3] + [4, 115, 7]
+    rows |= {id_: ("raised", f"{id_ + 1000}.00") for id_ in (5, 6, 105)}
+    rows |= {id_: ("merged", f"{id_}.00") for id_ in range(58, 62)}
+    rows |= {id_: ("late", f"{id_}.00") for id_ in (200, 201)}
+    return {id_: row for id_, row in rows.items() if id_ not in gone}
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize(("road", "version"), [(NATIVE, 2), (PYTHON, 3)])
+def test_every_kind_of_job_runs_on_postgresql_and_a_bucket(
+    place: Place,
+    bucket: Lake,
+    s3_server: S3Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    road: str,
+    version: int,
+) -> None:
+    jars = _find_jars() if road == NATIVE else ()  # the other road needs none, neither to write nor to read
+    namespace = f"jobs_{uuid4().hex[:8]}"
+    done = _run_jobs(
+        place,
+        JobsPlan(
+            master=place.cluster.master,
+            uri=bucket.uri,
+            namespace=namespace,
+            folder=str(tmp_path),
+            road=road,
+            version=version,
+            storage=dict(bucket.storage),
+            iceberg_jar=jars[0] if jars else None,
+            jars=jars,
+        ),
+    )
+    by_jar = done.pop("read_by_jar", None)
+    assert done == {
+        "write": 60,
+        "stream": 20,
+        "delete": [8, 2],
+        "update": 3,
+        "merge": [2, 2],
+        "compact": [True, 0],
+        "refresh": ["rebuilt", "incremental"],
+        "upkeep": [True, [True]],
+    }
+    catalog = bucket.catalog()
+    found = catalog.load_table((namespace, "payments")).scan().to_arrow().to_pylist()
+    rows = {row["id"]: (row["kind"], str(row["amount"])) for row in found}
+    assert rows == _expected()
+    assert len(found) == len(rows)
+    if jars:
+        assert by_jar == sorted([id_, kind, amount] for id_, (kind, amount) in rows.items())
+    view = catalog.load_table((namespace, "by_kind")).scan().to_arrow().to_pylist()
+    assert {row["kind"]: row["payments"] for row in view} == {
+        kind: [row[0] for row in rows.values()].count(kind) for kind, _ in rows.values()
+    }
+    for name, value in environment_of(s3_server).items():
+        monkeypatch.setenv(name, value)
+    for table in ("payments", "by_kind"):
+        audit_table(bucket.uri, f"{namespace}.{table}")

@@ -17,6 +17,8 @@ from headgate.spark.deletes import delete
 from headgate.spark.lake import LakeTable
 from headgate.spark.scan import plan
 from headgate.spark.writes import write
+from tests.compat.lake import local_files
+from tests.spark.kinds import BOTH
 from tests.spark.tables import Rows, Tables
 
 _KINDS = ("a", "b")
@@ -45,6 +47,7 @@ def _lineage(tables: Tables) -> Rows:
     return tables.by_jar("t", "id, _row_id, _last_updated_sequence_number")
 
 
+@BOTH
 def test_small_files_become_one_in_each_partition_and_no_row_changes(tables: Tables) -> None:
     _small_files(tables)
     before = tables.rows("t")
@@ -103,6 +106,7 @@ def _racing(tables: Tables, race: Callable[[], object]) -> Compacted:
     return _compact(tables, on_written=on_written)
 
 
+@BOTH
 def test_an_append_in_the_same_partition_is_no_conflict(tables: Tables) -> None:
     _small_files(tables)
     before = tables.rows("t")
@@ -111,6 +115,7 @@ def test_an_append_in_the_same_partition_is_no_conflict(tables: Tables) -> None:
     assert tables.rows("t") == sorted([*before, (99, "a"), (99, "b")], key=repr)
 
 
+@BOTH
 def test_a_group_whose_rows_were_deleted_meanwhile_is_left_out_and_the_other_lands(tables: Tables) -> None:
     _small_files(tables)
     before = tables.rows("t")
@@ -125,6 +130,7 @@ def test_a_group_whose_rows_were_deleted_meanwhile_is_left_out_and_the_other_lan
     assert tables.rows("t") == [row for row in before if row != (10, "a")]
 
 
+@BOTH
 def test_a_group_that_lost_before_its_work_began_is_not_even_read(tables_v2: Tables) -> None:
     _small_files(tables_v2)
     name = tables_v2.name("t")
@@ -136,7 +142,7 @@ def test_a_group_that_lost_before_its_work_began_is_not_even_read(tables_v2: Tab
             other = "b" if "a" in group.partition.values() else "a"
             tables_v2.sql(f"DELETE FROM {name} WHERE id = 10 AND kind = '{other}'")
 
-    done = _compact(tables_v2, on_written=on_written)
+    done = _compact(tables_v2, on_written=on_written, at_once=1)
     assert len(written) == 1
     assert (len(done.landed), len(done.skipped)) == (1, 1)
     assert done.skipped[0].evidence["rule"] == "looked-before"
@@ -160,6 +166,23 @@ def test_without_partial_progress_one_conflict_stops_all(tables_v2: Tables) -> N
     assert _files(tables_v2) == 2
 
 
+@pytest.mark.parametrize("partial_progress", [True, False])
+def test_a_compaction_that_is_stopped_leaves_no_file_of_its_own(
+    tables_v2: Tables, partial_progress: bool
+) -> None:
+    table = _small_files(tables_v2)
+    before, files = tables_v2.rows("t"), local_files(table.load().location, "*.parquet")
+
+    def on_written(group: CompactedGroup) -> None:
+        raise RuntimeError(f"stopped at {group.partition}")
+
+    with pytest.raises(RuntimeError, match="stopped at"):
+        _compact(tables_v2, on_written=on_written, partial_progress=partial_progress)
+    assert local_files(table.load().location, "*.parquet") == files
+    assert tables_v2.rows("t") == before
+
+
+@BOTH
 def test_two_compactions_of_the_same_files_do_not_both_land(tables_v2: Tables) -> None:
     _small_files(tables_v2)
     before = tables_v2.rows("t")
@@ -194,6 +217,7 @@ def test_an_empty_table_has_nothing_to_compact(tables_v2: Tables) -> None:
         ({"strategy": "sort", "sort_by": ["nobody"]}, "sort_by"),
         ({"where": "nobody = 1"}, "where"),
         ({"target_size_bytes": 0}, "target_bytes"),
+        ({"at_once": 0}, "at_once"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused_by_name(
@@ -247,6 +271,7 @@ def test_files_without_a_row_left_are_replaced_by_nothing(tables: Tables) -> Non
     assert _files(tables) == 1
 
 
+@BOTH
 def test_a_compaction_among_writers_loses_and_brings_back_no_row(tables: Tables) -> None:
     _small_files(tables)
     expected = set(tables.rows("t"))

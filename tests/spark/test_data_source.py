@@ -213,13 +213,13 @@ def test_an_abort_without_a_commit_removes_the_files_and_the_commit_cannot_land_
     assert not _files(table)
     with pytest.raises(BadInput, match="key was used"):
         writer.commit(messages)
-    assert find_fate(table.lake, key) is Fate.REFUSED
+    assert find_fate(table, key) is Fate.REFUSED
     assert tables_v2.rows("t") == []
 
 
 def test_a_fence_uses_up_a_key_once_and_sees_what_was_there_before(tables_v2: Tables) -> None:
     table, key = tables_v2.create("t"), new_key()
-    assert find_fate(table.lake, key) is Fate.ABSENT
+    assert find_fate(table, key) is Fate.ABSENT
     assert fence(table, key) is Fate.FENCED
     assert fence(table, key) is Fate.REFUSED
     writer, messages, landed = _written(tables_v2, table)

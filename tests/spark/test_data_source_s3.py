@@ -1,11 +1,12 @@
-"""`format("headgate")` on a real S3 server: no Hadoop and no jar between Spark and the bucket."""
+"""`format("headgate")` and the jobs on a real S3 server: no Hadoop and no jar between Spark and the bucket."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
@@ -13,46 +14,64 @@ from pyarrow.fs import FileSelector
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import (
+    DecimalType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+    UUIDType,
+)
 from pyspark.sql import DataFrame, SparkSession
-from tools.service_process import HOST, sqlite_url, start_process
 
 from headgate.spark.arrow_files import ArrowFiles, Attempt
+from headgate.spark.compaction import compact
 from headgate.spark.data_source import register
+from headgate.spark.deletes import delete
 from headgate.spark.lake import Lake, LakeTable
+from headgate.spark.merges import merge
+from headgate.spark.row_changes import COPY, MERGE
 from headgate.spark.streams import stream
+from headgate.spark.updates import update
+from headgate.spark.writes import write
 from tests.s3_server import S3Server
+from tests.spark.s3_lake import running_s3_lake
 
 pytestmark = pytest.mark.s3
+
+TYPES = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "name", StringType()),
+    NestedField(3, "small", IntegerType()),
+    NestedField(4, "at", TimestamptzType()),
+    NestedField(5, "u", UUIDType()),
+    NestedField(
+        6,
+        "deep",
+        StructType(NestedField(7, "a", IntegerType()), NestedField(8, "tags", ListType(9, StringType()))),
+    ),
+    NestedField(10, "m", MapType(11, StringType(), 12, DecimalType(10, 2))),
+)
+VALUES = (
+    "id",
+    "'n' || id AS name",
+    "CAST(id AS INT) AS small",
+    "TIMESTAMP '2024-01-01 00:00:00' + make_interval(0, 0, 0, CAST(id AS INT)) AS at",
+    "'00000000-0000-0000-0000-0000000000' || lpad(lower(hex(id)), 2, '0') AS u",
+    "named_struct('a', CAST(id AS INT), 'tags', array('t' || id)) AS deep",
+    "map('k' || id, CAST(id AS DECIMAL(10,2))) AS m",
+)
 
 
 @pytest.fixture(scope="module")
 def s3_lake(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A service whose tables are in the bucket."""
-    folder = tmp_path_factory.mktemp("s3-service")
-    access = {
-        "s3.access-key-id": s3_server.access_key_id,
-        "s3.secret-access-key": s3_server.secret_access_key,
-    }
-    environment = {
-        "AWS_ACCESS_KEY_ID": s3_server.access_key_id,
-        "AWS_SECRET_ACCESS_KEY": s3_server.secret_access_key,
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-
-    def command(port: int) -> list[str]:
-        place = ["--warehouse", f"s3://{s3_server.bucket}/{uuid4().hex}", "--s3-endpoint", s3_server.endpoint]
-        serve = [sys.executable, "-m", "headgate.cli.main", "serve", "--host", HOST, "--port", str(port)]
-        return [*serve, *place, "--database", sqlite_url(folder / "catalog.db")]
-
-    service = start_process(command, log=folder / "service.log", env=environment)
-    try:
-        yield Lake(
-            service.uri, storage={"s3.endpoint": s3_server.endpoint, "s3.region": "us-east-1", **access}
-        )
-    finally:
-        service.stop()
+    with running_s3_lake(s3_server, tmp_path_factory.mktemp("s3-service")) as lake:
+        yield lake
 
 
 @pytest.fixture
@@ -103,6 +122,53 @@ def test_a_stream_goes_to_the_bucket_and_starts_again(
         query = stream(rows, table, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
         query.awaitTermination()
     assert _ids(table) == list(range(20))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_in_the_bucket_are_changed_without_hadoop(
+    spark: SparkSession, s3_lake: Lake, version: int
+) -> None:
+    namespace = f"n{uuid4().hex}"
+    s3_lake.catalog().create_namespace(namespace)
+    found = s3_lake.catalog().create_table(
+        (namespace, "t"), TYPES, properties={"format-version": str(version)}
+    )
+    table = s3_lake.table((namespace, "t"))
+    rows = spark.range(20).repartition(2).selectExpr(*VALUES)
+    write(rows.where("id < 10"), table)
+    with found.update_schema() as schema:
+        schema.rename_column("name", "title").update_column("small", LongType())
+        schema.add_column("added", StringType()).rename_column("deep.a", "b")
+    write(rows.where("id >= 10").withColumnRenamed("name", "title").drop("deep"), table)
+    hidden = delete(table, "id IN (1, 11)", mode=MERGE, spark=spark)
+    copied = delete(table, "title = 'n2' OR deep.b = 3", mode=COPY, spark=spark)
+    assert (hidden.deleted, copied.deleted) == (2, 2)
+    raised = update(
+        table, {"small": "small + 5000000000", "added": "title"}, "id = 4", mode=MERGE, spark=spark
+    )
+    source = spark.sql("SELECT 5L AS id, 'five' AS title UNION ALL SELECT 50L, 'fifty'")
+    said = {"id": "source.id", "title": "source.title"}
+    merged = merge(table, source, ["id"], when_matched_update=said, when_not_matched_insert=said)
+    assert (raised.updated, merged.updated, merged.inserted) == (1, 1, 1)
+    before = _by_id(table)
+    assert sorted(before) == [0, *range(4, 11), *range(12, 20), 50]
+    assert before[4] == {**_row(4), "small": 5_000_000_004, "added": "n4", "deep": {"b": 4, "tags": ["t4"]}}
+    assert before[5]["title"] == "five"
+    assert (before[12]["deep"], before[12]["title"]) == (None, "n12")
+    assert compact(table, rewrite_all=True, min_files=1, spark=spark).skipped == ()
+    assert _by_id(table) == before
+
+
+def _row(id_: int) -> dict[str, object]:
+    """The columns that have the same value in every row of an id."""
+    at = datetime(2024, 1, 1, tzinfo=UTC) + timedelta(days=id_)
+    return {"id": id_, "title": f"n{id_}", "at": at, "u": UUID(int=id_), "m": [(f"k{id_}", Decimal(id_))]}
+
+
+def _by_id(table: LakeTable) -> dict[int, dict[str, object]]:
+    found = table.lake.catalog().load_table(table.identifier).scan().to_arrow().to_pylist()
+    assert len({row["id"] for row in found}) == len(found)
+    return {row["id"]: row for row in found}
 
 
 def test_a_failed_attempt_leaves_no_object(table: LakeTable) -> None:

@@ -14,6 +14,7 @@ from headgate.spark.deletes import delete
 from headgate.spark.row_changes import COPY, MERGE
 from headgate.spark.session import has_jar_catalog, prepare_session
 from headgate.spark.updates import update
+from tests.spark.kinds import on_kinds
 from tests.spark.tables import Tables
 from tests.spark.twins import ROWS, make_twins, snapshot_summary
 
@@ -33,7 +34,7 @@ CONDITIONS = (
 )
 
 
-@pytest.mark.parametrize(("layout", "mode"), CELLS)
+@on_kinds(CELLS, elsewhere=[("partitioned", MERGE)])
 def test_the_same_rows_are_left_as_by_sparks_own_delete(tables: Tables, layout: str, mode: str) -> None:
     twins = make_twins(tables, layout, {"write.delete.mode": mode})
     before = twins.lineage() if tables.version == 3 else {}

@@ -20,6 +20,7 @@ from headgate.spark.arrow_files import Attempt, write_batches
 from headgate.spark.epochs import TRIES_MAX, Epoch, Sink, commit_epoch, is_in_table, is_lost
 from headgate.spark.fates import Fate, fence, find_fate
 from headgate.spark.lake import Lake, LakeTable
+from tests.spark.kinds import BOTH
 
 QUERY = "0a0b0c0d-1111-4222-8333-444455556666"
 
@@ -58,6 +59,7 @@ def _rows(table: LakeTable) -> list[int]:
     return sorted(found.column("id").to_pylist())
 
 
+@BOTH
 def test_a_batch_that_is_brought_twice_is_in_the_table_once(table: LakeTable) -> None:
     assert _bring(table, 0, 1, 2)
     assert not _bring(table, 0, 1, 2)
@@ -65,6 +67,7 @@ def test_a_batch_that_is_brought_twice_is_in_the_table_once(table: LakeTable) ->
     assert _rows(table) == [1, 2, 3]
 
 
+@BOTH
 def test_of_two_drivers_that_bring_one_batch_at_once_one_lands(table: LakeTable) -> None:
     epoch, sink = _epoch(table, 7), Sink(table)
     files = [_write(table, 1), _write(table, 1)]
@@ -86,11 +89,12 @@ def test_a_driver_that_starts_after_the_key_was_forgotten_finds_its_batch(tmp_pa
     assert forgotten >= 1
     with running_service(tmp_path) as service:
         table = Lake(service.uri).table("n.t")
-        assert find_fate(table.lake, _epoch(table, 3).key(0)) is Fate.ABSENT
+        assert find_fate(table, _epoch(table, 3).key(0)) is Fate.ABSENT
         assert not _bring(table, 3, 1)
         assert _rows(table) == [1]
 
 
+@BOTH
 def test_a_checkpoint_that_was_set_back_is_reported_and_nothing_is_guessed(table: LakeTable) -> None:
     _bring(table, 5, 1)
     with pytest.raises(Diverged, match=progress_name(QUERY)):
@@ -102,7 +106,7 @@ def test_a_refusal_uses_up_a_key_and_the_next_one_lands(table: LakeTable) -> Non
     epoch = _epoch(table, 0)
     assert fence(table, epoch.key(0)) is Fate.FENCED
     assert _bring(table, 0, 1)
-    assert find_fate(table.lake, epoch.key(1)) is Fate.LANDED
+    assert find_fate(table, epoch.key(1)) is Fate.LANDED
     assert _rows(table) == [1]
 
 
@@ -115,6 +119,7 @@ def test_files_of_a_batch_may_go_only_when_it_is_not_in_and_cannot_come(table: L
     assert _rows(table) == [1]
 
 
+@BOTH
 def test_two_streams_into_one_table_do_not_know_of_each_other(table: LakeTable) -> None:
     other = str(uuid4())
     assert _bring(table, 0, 1)
@@ -125,6 +130,7 @@ def test_two_streams_into_one_table_do_not_know_of_each_other(table: LakeTable) 
     assert _rows(table) == [1, 2]
 
 
+@BOTH
 def test_one_stream_may_go_into_two_tables(lake: Lake, namespace: str, table: LakeTable) -> None:
     lake.catalog().create_table((namespace, "other"), Schema(NestedField(1, "id", LongType())))
     other = lake.table((namespace, "other"))
@@ -133,6 +139,7 @@ def test_one_stream_may_go_into_two_tables(lake: Lake, namespace: str, table: La
     assert _rows(table) == _rows(other) == [1]
 
 
+@BOTH
 def test_a_batch_does_not_land_in_another_table_of_the_same_name(table: LakeTable) -> None:
     epoch, files = _epoch(table, 0), _write(table, 1)
     catalog = table.lake.catalog()
@@ -143,6 +150,7 @@ def test_a_batch_does_not_land_in_another_table_of_the_same_name(table: LakeTabl
     assert _rows(table) == []
 
 
+@BOTH
 def test_streams_that_fold_share_snapshots_and_each_batch_is_in_once(table: LakeTable) -> None:
     queries = [str(uuid4()) for _ in range(8)]
 

@@ -12,6 +12,7 @@ import pytest
 from headgate.errors import BadInput
 from headgate.spark.lake import LakeTable
 from headgate.spark.maintain import expire, remove_orphans
+from tests.spark.kinds import BOTH
 from tests.spark.tables import Tables
 
 _LATER_MS = 10 * 24 * 3600 * 1000
@@ -53,6 +54,7 @@ def test_snapshots_beyond_those_to_keep_go_and_every_row_stays(tables_v2: Tables
     assert tables_v2.rows("t") == before
 
 
+@BOTH
 def test_files_of_rows_that_only_expired_snapshots_show_are_deleted(tables: Tables) -> None:
     table = _table(tables)
     tables.sql(f"DELETE FROM {tables.name('t')} WHERE id = 1")

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.errors import BadInput
 from headgate.spark.merges import merge
 from headgate.spark.row_changes import COPY, MERGE
+from tests.spark.kinds import on_kinds
 from tests.spark.tables import Tables
 from tests.spark.twins import COLUMNS, make_twins
 
@@ -27,7 +28,7 @@ def source(spark: SparkSession, sql: str = SOURCE) -> DataFrame:
     return spark.sql(f"SELECT CAST(id AS BIGINT), kind, CAST(amount AS DECIMAL(10,2)), at FROM ({sql})")
 
 
-@pytest.mark.parametrize(("layout", "mode"), CELLS)
+@on_kinds(CELLS, elsewhere=[("plain", MERGE)])
 def test_the_same_rows_come_out_as_by_sparks_own_merge(tables: Tables, layout: str, mode: str) -> None:
     twins = make_twins(tables, layout, {"write.merge.mode": mode})
     before = twins.lineage() if tables.version == 3 else {}

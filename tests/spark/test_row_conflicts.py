@@ -14,6 +14,7 @@ from headgate.spark.lake import LakeTable
 from headgate.spark.merges import merge
 from headgate.spark.row_changes import COPY, MERGE, Changed
 from headgate.spark.updates import update
+from tests.spark.kinds import BOTH
 from tests.spark.racing import late
 from tests.spark.tables import Tables
 
@@ -82,6 +83,7 @@ def _delete(tables: Tables, condition: str, mode: str) -> None:
     )
 
 
+@BOTH
 def test_a_command_that_lost_its_race_is_refused_with_the_evidence_and_leaves_nothing(tables: Tables) -> None:
     table = tables.create("t", COLUMNS)
     for n in range(len(races())):
@@ -108,6 +110,7 @@ def test_a_command_that_lost_its_race_is_refused_with_the_evidence_and_leaves_no
     assert {tuple(row) for row in tables.rows("t")} == expected
 
 
+@BOTH
 def test_two_deletes_from_one_file_by_position_both_land_in_v2(tables_v2: Tables) -> None:
     table = tables_v2.create("t", COLUMNS)
     tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range(10)")
@@ -117,6 +120,7 @@ def test_two_deletes_from_one_file_by_position_both_land_in_v2(tables_v2: Tables
     assert [row[0] for row in tables_v2.rows("t")] == [0, 4, 5, 6, 7, 8, 9]
 
 
+@BOTH
 def test_two_vectors_for_one_file_collide_in_v3(tables_v3: Tables) -> None:
     table = tables_v3.create("t", COLUMNS)
     tables_v3.sql(f"INSERT INTO {tables_v3.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range(10)")
@@ -126,6 +130,7 @@ def test_two_vectors_for_one_file_collide_in_v3(tables_v3: Tables) -> None:
     assert len(tables_v3.rows("t")) == 9
 
 
+@BOTH
 @pytest.mark.parametrize("mode", [COPY, MERGE])
 def test_inserts_of_one_new_key_by_two_merges_do_not_both_land(tables_v2: Tables, mode: str) -> None:
     table = tables_v2.create("t", COLUMNS)
@@ -137,3 +142,14 @@ def test_inserts_of_one_new_key_by_two_merges_do_not_both_land(tables_v2: Tables
     with pytest.raises(ConflictFound):
         merge(late(table, first), rows, ["id"], when_not_matched_insert="all", mode=mode)
     assert tables_v2.rows("t") == [(2, "y")]
+
+
+def test_a_row_that_two_delete_files_name_is_not_counted_as_inserted_by_a_merge(tables_v2: Tables) -> None:
+    table = tables_v2.create("t", COLUMNS)
+    tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range(10)")
+    racing = late(table, lambda: _delete(tables_v2, "id = 3", MERGE))
+    delete(racing, "id = 3", mode=MERGE, spark=tables_v2.spark)
+    rows = tables_v2.spark.createDataFrame([(5, "new"), (20, "new")], COLUMNS)
+    changed = merge(table, rows, ["id"], when_matched_update="all", when_not_matched_insert="all", mode=COPY)
+    assert (changed.updated, changed.deleted, changed.inserted) == (1, 0, 1)
+    assert len(tables_v2.rows("t")) == 10

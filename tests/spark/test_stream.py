@@ -17,7 +17,8 @@ from headgate.spark.data_source import register
 from headgate.spark.demo_source import Demo, payments
 from headgate.spark.lake import LakeTable
 from headgate.spark.streams import Batch, stream
-from tests.spark.tables import Rows, Tables, in_order
+from tests.spark.kinds import BOTH
+from tests.spark.tables import Rows, Tables, in_order, source_options
 
 COLUMNS = "id BIGINT, customer BIGINT, country STRING, amount DECIMAL(12, 2), at TIMESTAMP"
 _LOOKS_MAX = 200
@@ -40,10 +41,7 @@ def by_spark(df: DataFrame, table: LakeTable, checkpoint: Path, *, fold: bool = 
 def by_source(df: DataFrame, table: LakeTable, checkpoint: Path, *, fold: bool = False) -> StreamingQuery:
     """`writeStream.format("headgate")`: files by PyArrow."""
     writer = df.writeStream.format("headgate").option("checkpointLocation", str(checkpoint))
-    writer = (
-        writer.option("uri", table.lake.uri).option("table", table.name).option("fold", str(fold).lower())
-    )
-    return writer.start()
+    return writer.options(**source_options(table), fold=str(fold).lower()).start()
 
 
 @pytest.fixture(params=[by_spark, by_source], ids=["stream", "format"])
@@ -99,6 +97,7 @@ def test_what_the_source_gave_is_in_the_table(tables: Tables, start: Start, tmp_
     assert tables.rows("t") == wanted(40)
 
 
+@BOTH
 def test_a_stream_goes_on_where_it_stood(tables_v2: Tables, start: Start, tmp_path: Path) -> None:
     table = tables_v2.create("t", COLUMNS)
     for rows in (20, 45):
@@ -106,6 +105,7 @@ def test_a_stream_goes_on_where_it_stood(tables_v2: Tables, start: Start, tmp_pa
     assert tables_v2.rows("t") == wanted(45)
 
 
+@BOTH
 def test_a_batch_that_landed_and_was_not_noted_is_not_written_again(
     tables_v2: Tables, start: Start, tmp_path: Path
 ) -> None:
@@ -135,6 +135,7 @@ def test_streams_of_both_roads_into_one_table_at_once(tables_v2: Tables, tmp_pat
     assert tables_v2.rows("t") == in_order([*wanted(20), *wanted(20, first_id=1000)])
 
 
+@BOTH
 def test_a_batch_that_fails_leaves_nothing_and_is_brought_by_the_next_driver(
     tables_v2: Tables, start: Start, tmp_path: Path
 ) -> None:

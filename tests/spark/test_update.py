@@ -8,6 +8,7 @@ from headgate.client.keys import new_key
 from headgate.errors import BadInput
 from headgate.spark.row_changes import COPY, MERGE
 from headgate.spark.updates import update
+from tests.spark.kinds import BOTH, on_kinds
 from tests.spark.tables import Tables
 from tests.spark.twins import make_twins
 
@@ -20,7 +21,7 @@ UPDATES = (
 )
 
 
-@pytest.mark.parametrize(("layout", "mode"), CELLS)
+@on_kinds(CELLS, elsewhere=[("dropped", COPY)])
 def test_the_same_rows_come_out_as_by_sparks_own_update(tables: Tables, layout: str, mode: str) -> None:
     twins = make_twins(tables, layout, {"write.update.mode": mode})
     before = twins.lineage() if tables.version == 3 else {}
@@ -47,6 +48,7 @@ def test_all_rows_are_updated_without_a_condition(tables_v3: Tables) -> None:
     twins.agree()
 
 
+@BOTH
 def test_an_update_that_is_started_again_under_its_key_is_done_once(tables_v2: Tables) -> None:
     twins, key = make_twins(tables_v2), new_key()
     first = update(twins.ours, {"amount": "amount * 2"}, "id = 2", key=key, spark=tables_v2.spark)

@@ -12,6 +12,7 @@ from headgate.spark.compaction import compact
 from headgate.spark.lake import LakeTable
 from headgate.spark.view_plan import PREFIX
 from headgate.spark.views import Kind, Refreshed, ViewJob, create_view_job, refresh
+from tests.spark.kinds import BOTH
 from tests.spark.tables import Rows, Tables
 
 _GROUPS = """
@@ -78,6 +79,7 @@ def test_a_view_follows_every_kind_of_commit(tables: Tables, query: str) -> None
         assert _shown(tables) == _whole(tables, query), statement
 
 
+@BOTH
 def test_nothing_is_read_when_nothing_changed_and_for_a_compaction(tables_v2: Tables) -> None:
     table = _pay(tables_v2)
     tables_v2.sql(f"INSERT INTO {tables_v2.name('pay')} VALUES (3, 'a', 1.00)")

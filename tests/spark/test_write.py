@@ -16,6 +16,7 @@ from headgate.spark.runs import Run, new_run
 from headgate.spark.session import prepare_session
 from headgate.spark.writes import write
 from tests.compat.lake import local_files
+from tests.spark.kinds import BOTH
 from tests.spark.tables import Tables
 
 
@@ -29,6 +30,7 @@ def files_on_disk(table: LakeTable) -> int:
     return len(local_files(table.load().data_location, "*.parquet"))
 
 
+@BOTH
 def test_an_append_adds_rows(tables: Tables) -> None:
     table = tables.create("t")
     write(rows(tables, 1, 2), table, summary={"who": "me"})
@@ -49,6 +51,7 @@ def test_no_rows_make_no_commit_and_leave_no_file(tables_v2: Tables) -> None:
     assert files_on_disk(table) == 0
 
 
+@BOTH
 def test_an_overwrite_replaces_what_its_filter_matches(tables: Tables) -> None:
     table = tables.create("t", "id BIGINT, name STRING", partitioned="name")
     write(rows(tables, 1, 2, 3), table)
@@ -60,6 +63,7 @@ def test_an_overwrite_replaces_what_its_filter_matches(tables: Tables) -> None:
     assert tables.rows("t") == [(7, "n7")]
 
 
+@BOTH
 def test_replace_partitions_touches_only_the_partitions_of_the_rows(tables: Tables) -> None:
     table = tables.create("t", "id BIGINT, name STRING", partitioned="name")
     write(rows(tables, 1, 2, 3), table)
@@ -67,6 +71,7 @@ def test_replace_partitions_touches_only_the_partitions_of_the_rows(tables: Tabl
     assert tables.rows("t") == [(1, "n1"), (3, "n3"), (8, "n2"), (9, "n2")]
 
 
+@BOTH
 def test_two_overwrites_of_the_same_rows_have_one_winner(tables_v2: Tables) -> None:
     table = tables_v2.create("t", "id BIGINT, name STRING", partitioned="name")
     write(rows(tables_v2, 1, 2), table)
@@ -87,6 +92,7 @@ def test_two_overwrites_of_the_same_rows_have_one_winner(tables_v2: Tables) -> N
     assert tables_v2.rows("t") == [(2, "n2"), (6, "n1")]
 
 
+@BOTH
 def test_an_unknown_outcome_leaves_every_file_and_names_the_run(tables_v2: Tables) -> None:
     table = tables_v2.create("t")
     state, run = table.load(), new_run()
@@ -116,11 +122,15 @@ def test_a_job_that_is_interrupted_after_its_commit_keeps_its_files(tables_v2: T
     assert tables_v2.rows("t") == [(1, "n1")]
 
 
-def test_the_same_key_commits_once(tables_v2: Tables) -> None:
+@BOTH
+def test_a_write_that_is_repeated_under_its_key_does_nothing(tables_v2: Tables) -> None:
     table, key = tables_v2.create("t"), new_key()
-    write(rows(tables_v2, 1), table, key=key)
-    with pytest.raises(BadInput, match="used for another request"):
-        write(rows(tables_v2, 1), table, key=key)
+    first = write(rows(tables_v2, 1), table, key=key)
+    again = write(rows(tables_v2, 1), table, key=key)
+    assert first.committed is not None
+    assert again.committed is not None
+    assert again.committed.snapshot_id == first.committed.snapshot_id
+    assert (again.rows, again.files) == (0, ())
     assert tables_v2.rows("t") == [(1, "n1")]
     assert files_on_disk(table) == 1
 
@@ -133,6 +143,7 @@ def test_a_job_that_fails_while_it_writes_leaves_no_file(tables_v2: Tables) -> N
     assert files_on_disk(table) == 0
 
 
+@BOTH
 def test_a_branch_is_written_to_without_the_others_seeing_it(tables: Tables) -> None:
     table = tables.create("t")
     write(rows(tables, 1), table)

@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "service": frozenset({"errors", "core", "format", "store", "files"}),
     "web": frozenset({"errors", "core", "format", "service"}),
     "cli": frozenset(
-        {"errors", "core", "format", "store", "files", "client", "sim", "service", "spark", "web"}
+        {"errors", "core", "format", "store", "files", "client", "library", "sim", "service", "spark", "web"}
     ),
 }
 
@@ -38,7 +38,7 @@ _PURE_LIBRARIES = frozenset({
     "pyiceberg.utils.datetime", "pyiceberg.utils.decimal", "pyiceberg.utils.truncate",
 })  # fmt: skip
 _CODECS = frozenset({
-    "bz2", "fastavro", "gzip", "io", "lzma", "orjson", "zstandard",
+    "bz2", "fastavro", "gzip", "io", "lzma", "orjson", "pyroaring", "zstandard",
 })  # fmt: skip
 
 # Rooms without I/O, clock, random, threads or logging: all they may import from outside.

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO, assert_never
+from typing import IO, Protocol, assert_never
 
 import msgspec
 
@@ -36,6 +36,16 @@ from headgate.format.table_metadata import METADATA_BYTES_MAX, inflate
 _AVRO_BYTES_MAX = 256 * 1024 * 1024
 _TIMEOUT_S = 60
 _CACHED_ENTRIES_MAX = 500_000
+
+
+class ObjectReader(Protocol):
+    """Objects by location."""
+
+    def read(self, location: str, *, limit_bytes: int) -> bytes:
+        """The whole object. NotFound, TooLarge or StorageFailed otherwise."""
+
+    def exists(self, location: str) -> bool:
+        """Whether the object is there."""
 
 
 class Objects:
@@ -182,7 +192,7 @@ def _decode_object(text: bytes, location: str) -> dict[str, object]:
 class Driver:
     """Runs an audit against objects. Keeps recent manifests: neighbouring snapshots share most of theirs."""
 
-    def __init__(self, objects: Objects, tick: Callable[[Effect], None]) -> None:
+    def __init__(self, objects: ObjectReader, tick: Callable[[Effect, Reply], None]) -> None:
         self._objects = objects
         self._tick = tick
         self._recent: OrderedDict[ManifestFile, tuple[ManifestEntry, ...]] = OrderedDict()
@@ -193,8 +203,9 @@ class Driver:
         try:
             effect = next(audit)
             while True:
-                self._tick(effect)
-                effect = audit.send(self._answer(effect))
+                reply = self._answer(effect)
+                self._tick(effect, reply)
+                effect = audit.send(reply)
         except StopIteration as done:
             report = done.value
             if not isinstance(report, Report):

@@ -50,6 +50,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--target-size", metavar="SIZE", help="of a file, as in 128MB (default: the table's)")
     parser.add_argument("--min-files", metavar="N", type=int, help="a group needs so many to be worth it")
     parser.add_argument("--max-group", metavar="SIZE", help="a group is at most so large, as in 10GB")
+    parser.add_argument(
+        "--at-once", metavar="N", type=int, help="groups written at the same time (default: 5)"
+    )
     parser.add_argument("--all", action="store_true", dest="rewrite_all", help="rewrite good files, too")
     parser.add_argument("--all-or-nothing", action="store_true", help="one commit for all groups")
     parser.add_argument("--branch", default=MAIN, help="the branch that is written (default: %(default)s)")
@@ -68,6 +71,7 @@ def run(parsed: argparse.Namespace) -> int:
         "target_size_bytes": read_size("--target-size", parsed.target_size),
         "max_group_bytes": read_size("--max-group", parsed.max_group),
         "min_files": parsed.min_files,
+        "at_once": parsed.at_once,
     }
     given = {key: value for key, value in limits.items() if value is not None}
     with open_job(parsed, f"headgate compact {parsed.table}") as job:

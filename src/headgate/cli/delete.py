@@ -59,7 +59,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     name, options = read_table(parsed.table), commit_options(parsed)
     title, lake = f"delete from {parsed.table}", read_lake(parsed)
-    if was_done_before(lake, options["key"], title, as_json=parsed.json):
+    if was_done_before(lake.table(name), options["key"], title, as_json=parsed.json):
         return 0
     with open_job(parsed, f"headgate delete {parsed.table}", lake) as job:
         done = delete(job.lake.table(name), parsed.where, mode=parsed.mode, spark=job.spark, **options)

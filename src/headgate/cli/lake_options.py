@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 from headgate.cli.summary import print_summary
@@ -24,7 +25,7 @@ from headgate.core.isolation import Isolation
 from headgate.errors import BadInput
 
 if TYPE_CHECKING:
-    from headgate.spark.lake import Lake
+    from headgate.spark.lake import Lake, LakeTable
 
 URI_DEFAULT = "http://127.0.0.1:8181"
 CODES = """\
@@ -34,8 +35,10 @@ exit codes:
   2  bad input: the message names the option, the key, the column or the file
   3  unknown: the commit may have landed; run the same again with the --key that is printed
 
-The service is found by --uri or $HEADGATE_URI. Who asks is told by $HEADGATE_TOKEN or $HEADGATE_CREDENTIAL (id:secret),
-or by a file. Keys of S3 are taken from $AWS_ACCESS_KEY_ID, $AWS_SECRET_ACCESS_KEY and $AWS_SESSION_TOKEN.
+The service is found by --uri or $HEADGATE_URI; a catalog that is not Headgate by --catalog, with --catalog-property or what
+PyIceberg's configuration has of it (.pyiceberg.yaml, $PYICEBERG_CATALOG__<NAME>__URI). Who asks is told by $HEADGATE_TOKEN
+or $HEADGATE_CREDENTIAL (id:secret), or by a file. Keys of S3 are taken from $AWS_ACCESS_KEY_ID, $AWS_SECRET_ACCESS_KEY
+and $AWS_SESSION_TOKEN.
 """
 _AWS = {
     "AWS_ACCESS_KEY_ID": "s3.access-key-id",
@@ -43,6 +46,7 @@ _AWS = {
     "AWS_SESSION_TOKEN": "s3.session-token",
     "AWS_REGION": "s3.region",
 }
+_PROPERTY = "--catalog-property"
 _SECRETS = ("secret", "token", "access-key", "password", "credential")
 _SPARK = ("pyspark", "pyarrow", "pyiceberg")
 
@@ -80,6 +84,18 @@ def add_lake(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace]
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     lake = parser.add_argument_group("the lake")
     lake.add_argument("--uri", metavar="URI", help=f"the service (default: $HEADGATE_URI, or {URI_DEFAULT})")
+    lake.add_argument(
+        "--catalog",
+        metavar="NAME",
+        help="a catalog that is not Headgate, as PyIceberg's configuration calls it; commits are judged here then",
+    )
+    lake.add_argument(
+        "--catalog-property",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a property of it: type=sql, uri=sqlite:///…, warehouse=…; may be repeated",
+    )
     lake.add_argument("--token-file", metavar="FILE", help="a file that holds a bearer token")
     lake.add_argument("--credential-file", metavar="FILE", help="a file that holds id:secret")
     lake.add_argument(
@@ -184,11 +200,11 @@ def need_spark() -> None:
     need_packages(*_SPARK)
 
 
-def need_packages(*names: str) -> None:
+def need_packages(*names: str, extra: str = "spark") -> None:
     """Refuse to go on without packages of the extra that has them."""
     if missing := [name for name in names if importlib.util.find_spec(name) is None]:
         raise BadInput(
-            f"this command needs {', '.join(missing)}: pip install 'headgate[spark]'", field="spark"
+            f"this command needs {', '.join(missing)}: pip install 'headgate[{extra}]'", field=extra
         )
 
 
@@ -206,6 +222,9 @@ def read_lake(
                 field="--storage",
             )
     keys = {ours: os.environ[theirs] for theirs, ours in _AWS.items() if os.environ.get(theirs)}
+    properties = _read_properties(parsed)
+    if parsed.catalog is not None:
+        return Lake.over(parsed.catalog, {**keys, **(storage or {}), **given, **properties})
     token = _secret("HEADGATE_TOKEN", "--token-file", parsed.token_file)
     credential = _secret("HEADGATE_CREDENTIAL", "--credential-file", parsed.credential_file)
     if token and credential:
@@ -216,6 +235,34 @@ def read_lake(
         credential=_pair(credential),
         storage={**keys, **(storage or {}), **given},
     )
+
+
+def _read_properties(parsed: argparse.Namespace) -> dict[str, str]:
+    """The properties of another catalog; BadInput for what a catalog that is no service has no use for."""
+    if parsed.catalog is not None:
+        for option, value in (("--uri", parsed.uri), ("--token-file", parsed.token_file)):
+            if value is not None:
+                raise BadInput(
+                    f"{option}: is for a service, and --catalog says that there is none", field=option
+                )
+    return read_catalog_properties(parsed.catalog, parsed.catalog_property)
+
+
+def read_catalog_properties(catalog: str | None, texts: Sequence[str]) -> dict[str, str]:
+    """The properties of a catalog; BadInput for one without it, and for a secret that everybody would see."""
+    properties = read_pairs(_PROPERTY, texts)
+    if catalog is None:
+        if properties:
+            raise BadInput(f"{_PROPERTY}: goes with --catalog NAME", field=_PROPERTY)
+        return properties
+    for name, value in properties.items():
+        if any(word in name for word in _SECRETS) or urlsplit(value).password is not None:
+            raise BadInput(
+                f"{_PROPERTY}: {name} has a secret; set $PYICEBERG_CATALOG__{catalog.upper()}__"
+                f"{name.upper().replace('.', '__').replace('-', '_')}, or write it into .pyiceberg.yaml",
+                field=_PROPERTY,
+            )
+    return properties
 
 
 @contextmanager
@@ -245,11 +292,11 @@ def open_job(
         yield Job(spark, lake)
 
 
-def was_done_before(lake: Lake, key: str | None, title: str, *, as_json: bool) -> bool:
+def was_done_before(table: LakeTable, key: str | None, title: str, *, as_json: bool) -> bool:
     """Whether what is asked for has landed under its key already; says so if it has."""
     from headgate.spark.repeats import is_settled  # optional extra
 
-    if key is None or not is_settled(lake, key):
+    if key is None or not is_settled(table, key):
         return False
     print_summary(title, {"commit": "landed before, under the same key", "key": key}, as_json=as_json)
     return True

@@ -56,7 +56,7 @@ def run(parsed: argparse.Namespace) -> int:
     name, options = read_table(parsed.table), commit_options(parsed)
     values = read_pairs("--set", parsed.values)
     title, lake = f"update of {parsed.table}", read_lake(parsed)
-    if was_done_before(lake, options["key"], title, as_json=parsed.json):
+    if was_done_before(lake.table(name), options["key"], title, as_json=parsed.json):
         return 0
     with open_job(parsed, f"headgate update {parsed.table}", lake) as job:
         done = update(

@@ -18,6 +18,7 @@ from pyiceberg.expressions import (
     AlwaysTrue,
     And,
     BooleanExpression,
+    BoundPredicate,
     BoundTerm,
     IsNaN,
     Not,
@@ -256,7 +257,7 @@ class RowFilter:
         if found is None:
             residual = self._residual(file)
             schema = to_schema(self._schema)
-            found = _InclusiveMetricsEvaluator(schema, residual), _StrictMetricsEvaluator(schema, residual)
+            found = _InclusiveMetricsEvaluator(schema, residual), _strict(schema, residual)
             if len(self._prepared) >= _PREPARED_MAX:
                 self._prepared.clear()
             self._prepared[key] = found
@@ -286,6 +287,24 @@ class RowFilter:
     def all_rows_match(self, file: ContentFile) -> bool:
         """Whether every row of the file matches, provably."""
         return bool(self._evaluators(file)[1].eval(statistics_of(file)))
+
+
+def _strict(schema: IcebergSchema, expression: BooleanExpression) -> _StrictMetricsEvaluator:
+    """PyIceberg's evaluator, which raises for columns inside others: of those nothing is provable, as in Java."""
+    found = _StrictMetricsEvaluator(schema, expression)
+    found.expr = _provable(found.expr, frozenset(field.field_id for field in schema.fields))
+    return found
+
+
+def _provable(bound: BooleanExpression, known: frozenset[int]) -> BooleanExpression:
+    """An expression without NOT, in which no row satisfies what is said of other columns than the known ones."""
+    if isinstance(bound, And):
+        return And(_provable(bound.left, known), _provable(bound.right, known))
+    if isinstance(bound, Or):
+        return Or(_provable(bound.left, known), _provable(bound.right, known))
+    if isinstance(bound, BoundPredicate) and bound.term.ref().field.field_id not in known:
+        return AlwaysFalse()
+    return bound
 
 
 def _bounds_of(columns: tuple[NestedField, ...], summaries: tuple[FieldSummary, ...]) -> Metrics | None:

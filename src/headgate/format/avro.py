@@ -137,6 +137,13 @@ def _read_header_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     return data[start:end], end
 
 
+# Files of a table have one schema each kind, and compiling it takes longer than reading a small manifest. Readers hold
+# no state. What was wanted is held with its reader, so an identity is never another's.
+_READERS: dict[tuple[bytes, int], tuple[Struct, ReadRecord]] = {}
+_READERS_MAX = 64
+_READER_SCHEMA_BYTES_MAX = 64 * 1024
+
+
 def _compile(header: _Header, want: Struct, location: str, limits: Limits) -> ReadRecord:
     encoded = header.metadata.get("avro.schema")
     if encoded is None:
@@ -146,10 +153,18 @@ def _compile(header: _Header, want: Struct, location: str, limits: Limits) -> Re
             f"{location}: the schema in the header is too long; limit_bytes={limits.schema_bytes_max}",
             location=location,
         )
+    known = _READERS.get(key := (encoded, id(want)))
+    if known is not None:
+        return known[1]
     try:
-        return compile_struct(msgspec.json.decode(encoded), want)
+        read = compile_struct(msgspec.json.decode(encoded), want)
     except (Corrupt, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(location, f"the schema is not one we read ({error})") from error
+    if len(encoded) <= _READER_SCHEMA_BYTES_MAX:
+        if len(_READERS) >= _READERS_MAX:
+            _READERS.clear()
+        _READERS[key] = (want, read)
+    return read
 
 
 def _next_block(data: bytes, position: int, sync: bytes, location: str) -> tuple[int, bytes, int]:

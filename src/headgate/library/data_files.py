@@ -44,12 +44,7 @@ def is_rows(given: object) -> bool:
 def write_rows(rows: Rows, metadata: IcebergMetadata, io: FileIO) -> Iterator[DataFile]:
     """Write Arrow data as Parquet files of the table's current schema and spec; BadInput when it does not fit."""
     rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-    try:
-        _check_pyarrow_schema_compatible(
-            metadata.schema(), provided_schema=rows.schema, format_version=metadata.format_version
-        )
-    except (ValueError, TypeError) as error:
-        raise BadInput(f"the data does not fit the table: {error}", field="data") from error
+    _check_schema(rows.schema, metadata)
     write_uuid, counter = uuid.uuid4(), itertools.count()
     try:
         for part in _split(rows, metadata):
@@ -61,6 +56,23 @@ def write_rows(rows: Rows, metadata: IcebergMetadata, io: FileIO) -> Iterator[Da
                 yield file
     except NotInstalledError as error:
         raise Unsupported(f"the table's partition spec needs more of PyIceberg: {error}") from error
+
+
+# What was found to fit lately: a writer sends the same schema again and again.
+_FITS: list[tuple[pa.Schema, IcebergMetadata]] = []
+_FITS_MAX = 8
+
+
+def _check_schema(schema: pa.Schema, metadata: IcebergMetadata) -> None:
+    if any(known is metadata and found.equals(schema, check_metadata=True) for found, known in tuple(_FITS)):
+        return
+    try:
+        _check_pyarrow_schema_compatible(
+            metadata.schema(), provided_schema=schema, format_version=metadata.format_version
+        )
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"the data does not fit the table: {error}", field="data") from error
+    _FITS[:] = [(schema, metadata), *_FITS[: _FITS_MAX - 1]]
 
 
 def _split(rows: pa.Table | pa.RecordBatchReader, metadata: IcebergMetadata) -> Iterator[Any]:

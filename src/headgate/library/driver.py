@@ -7,8 +7,10 @@ about a commit itself, and deletes only what a load has proved to be nobody's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from headgate.core.backoff import delay_ms
 from headgate.core.build import PlanEffect
@@ -36,6 +38,7 @@ from headgate.core.commit import (
     Wait,
 )
 from headgate.core.flow import commit_flow
+from headgate.core.locations import find_spellings
 from headgate.core.table import Snapshot
 from headgate.errors import CommitRefused, CommitUnknown, HeadgateError, InvariantBroken, StorageFailed
 from headgate.library.adapters import Heard, hear, to_error
@@ -44,6 +47,10 @@ from headgate.library.pending_files import PendingFiles
 from headgate.library.policy import Attempted, Ended, Event, Policy, Waited, word_of
 from headgate.library.proof import Outcome, find_landed, find_outcome, snapshots_of
 from headgate.library.roads import Road, Sent
+
+_T = TypeVar("_T")
+# Who holds a turn needs milliseconds, on an object store tenths of a second; one that is stopped must not stop others.
+_TURN_MAX_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,13 @@ class Done:
     replayed: bool
 
 
+class Aside(Protocol):
+    """Does a piece of work beside the event loop."""
+
+    async def __call__(self, work: Callable[[], _T]) -> _T:
+        """Do it, and give its result."""
+
+
 def drive(driver: Driver) -> Done:
     """Carry the conversation through, sleeping in between."""
     while isinstance(step := driver.advance(), Pause):
@@ -89,9 +103,9 @@ def drive(driver: Driver) -> Done:
     return step
 
 
-async def drive_async(driver: Driver) -> Done:
+async def drive_async(driver: Driver, aside: Aside) -> Done:
     """Carry the conversation through without holding up the event loop."""
-    while isinstance(step := await asyncio.to_thread(driver.advance), Pause):
+    while isinstance(step := await aside(driver.advance), Pause):
         await asyncio.sleep(step.delay_ms / 1000)
     return step
 
@@ -117,7 +131,7 @@ class Driver:
         self.clock = policy.clock
         self._bounds = policy.bounds({} if head is None else head.metadata.envelope.properties)
         self._files = PendingFiles(road.io)
-        self._fresh = frozenset(work.written)
+        self._fresh = frozenset(one for path in work.written for one in find_spellings(path))
         self._sent: list[Sent] = []
         self._head = head
         self._flow: Generator[Effect, Reply, Verdict] = (
@@ -129,11 +143,17 @@ class Driver:
         self._failed: HeadgateError | None = None
         self._again: Load | None = None  # a load that failed, to be tried again
         self._enough = ""  # why there is no further attempt
+        self._looked_at: int | None = None  # the newest snapshot that was searched for a key of the caller's
+        self._turn = ExitStack()
         self._started_s = self.clock.now_s()
         self._attempts = self._pauses = self._waited_ms = self._last_wait_ms = 0
 
     def advance(self) -> Pause | Done:
         """Go on until there is something to wait for, or a verdict; raises the error of a refusal."""
+        with self._turn:  # nobody waits, or goes away, with a turn in hand
+            return self._advance()
+
+    def _advance(self) -> Pause | Done:
         while True:
             effect: Effect
             if self._again is not None:
@@ -213,6 +233,7 @@ class Driver:
     # --- loads -------------------------------------------------------------------------------------------
 
     def _load(self, effect: Load) -> Reply | Pause:
+        self._take_turn()
         try:
             head = self._road.load()
         except HeadgateError:
@@ -222,9 +243,17 @@ class Driver:
         self._head, self._attempts = head, effect.attempt
         self._tell(Attempted(self._road.name, self._work.key, effect.attempt))
         landed = any(find_outcome(sent, head) is Outcome.LANDED for sent in self._sent)
-        if effect.attempt == 1 and self._work.key_is_given:
-            landed = landed or find_landed(self._work.key, head) is not None
+        if self._work.key_is_given:
+            # Another process may bring the same key meanwhile: every load is looked at, each snapshot once.
+            landed = landed or find_landed(self._work.key, head, after=self._looked_at) is not None
+            self._looked_at = next((item.key for item in reversed(head.metadata.snapshots)), None)
         return Loaded((head,), frozenset((0,)) if landed else frozenset(), self.clock.now_ms())
+
+    def _take_turn(self) -> None:
+        if self._policy.turns and not self._work.only_loads:
+            self._turn.close()
+            left_s = self._bounds.total_max_ms / 1000 - (self.clock.now_s() - self._started_s)
+            self._turn.enter_context(self._road.turn(timeout_s=min(_TURN_MAX_S, left_s)))
 
     def _load_again(self, effect: Load, error: Exception) -> Pause:
         failed = to_error(error, self._road.name)
@@ -248,6 +277,7 @@ class Driver:
             sent = self._road.swap(candidate, self._work.commit)
         except StorageFailed as error:  # its metadata file could not be written
             return SwapRefused(error)
+        self._turn.close()
         self._sent.append(sent)
         match sent.heard:
             case None:

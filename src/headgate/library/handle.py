@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from headgate.client.keys import new_key
 from headgate.client.results import Committed
@@ -16,6 +18,8 @@ from headgate.library.reading import Reading
 from headgate.library.requests import Request, Sender
 from headgate.library.roads import Road
 from headgate.library.writes import Source
+
+_T = TypeVar("_T")
 
 
 class Handle(Source):
@@ -71,7 +75,11 @@ class Handle(Source):
         if self.sender is not None:
             return await asyncio.to_thread(self.commit, request)
         key = request.key or new_key()
-        return to_committed(await drive_async(self._driver(request, key)), key)
+        return to_committed(await drive_async(self._driver(request, key), self.aside), key)
+
+    async def aside(self, work: Callable[[], _T]) -> _T:
+        """Do it without holding up the event loop, unless the catalog can be asked by one thread alone."""
+        return work() if self.road.is_of_one_thread else await asyncio.to_thread(work)
 
     def _driver(self, request: Request, key: str) -> Driver:
         given = request.key is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchPropertyException, NotInstalledError
 from pyiceberg.table import Table as IcebergTable
 
 from headgate.client.connect import HeadgateClient
@@ -34,7 +35,7 @@ def open_table(
         raise BadInput("a table that is given by its name needs a catalog", field="catalog")
     else:
         found = catalog
-    used = load_catalog(found) if isinstance(found, str) else found
+    used = open_catalog(found) if isinstance(found, str) else found
     try:
         table = given if isinstance(given, IcebergTable) else used.load_table(identifier)
     except Exception as error:  # outermost edge: of foreign code; nothing has begun
@@ -43,15 +44,27 @@ def open_table(
     return Table(Handle(_find_road(used, identifier, table), policy, sender))
 
 
+def open_catalog(name: str, properties: Mapping[str, str] | None = None) -> Catalog:
+    """A catalog by its name in PyIceberg's configuration and further properties. Errors are ours."""
+    try:
+        return load_catalog(name, **(properties or {}))
+    except (ValueError, NotInstalledError, NoSuchPropertyException) as error:
+        raise BadInput(f"catalog {name}: {error}", field="catalog") from error
+    except Exception as error:  # outermost edge: of foreign code; nothing has begun
+        raise to_error(error, name) from error
+
+
 def _find_road(catalog: Catalog, identifier: tuple[str, ...], table: IcebergTable) -> Road:
     try:
         from pyiceberg.catalog.sql import SqlCatalog  # optional extra
 
         from headgate.library.sql_rows import SqlRow  # optional extra
+        from headgate.library.turns import find_turner  # optional extra
     except ImportError:
         return CatalogRoad(catalog, identifier, table.io)
     if isinstance(catalog, SqlCatalog):
-        return SqlRoad(SqlRow(catalog, identifier), identifier, table.io)
+        row, turner = SqlRow(catalog, identifier), find_turner(catalog, identifier)
+        return SqlRoad(row, identifier, table.io, turner, is_of_one_thread=row.is_of_one_thread)
     return CatalogRoad(catalog, identifier, table.io)
 
 

@@ -6,10 +6,13 @@ What is discarded before it was written was never there; names are unique, so a 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputStream
+from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from headgate.errors import HeadgateError, NotFound, StorageFailed, TooLarge
 
@@ -21,8 +24,7 @@ _WRITERS = 8
 def read_file(io: FileIO, location: str, *, limit_bytes: int = BYTES_MAX) -> bytes:
     """The whole file. NotFound, TooLarge or StorageFailed otherwise."""
     try:
-        with io.new_input(location).open() as stream:
-            found = stream.read(limit_bytes + 1)
+        found = _read(io, location, limit_bytes + 1)
     except FileNotFoundError as error:
         raise NotFound(f"File does not exist: {location}", kind="file") from error
     except OSError as error:
@@ -35,11 +37,41 @@ def read_file(io: FileIO, location: str, *, limit_bytes: int = BYTES_MAX) -> byt
 def write_file(io: FileIO, location: str, content: bytes) -> None:
     """Write a file under a name that nobody else uses. StorageFailed otherwise."""
     try:
-        # `overwrite` spares a look whether it is there.
-        with io.new_output(location).create(overwrite=True) as stream:
+        with _open_output(io, location) as stream:
             stream.write(content)
     except OSError as error:
         raise StorageFailed(f"a file could not be written: {location}; {error}") from error
+
+
+def _read(io: FileIO, location: str, bytes_max: int) -> bytes:
+    local = _find_local(io, location)
+    if local is None:
+        with io.new_input(location).open() as stream:
+            return stream.read(bytes_max)
+    with local.open("rb") as file:
+        # Asked for so many bytes, Python makes room for all of them first.
+        return file.read() if os.fstat(file.fileno()).st_size < bytes_max else file.read(bytes_max)
+
+
+def _open_output(io: FileIO, location: str) -> OutputStream:
+    local = _find_local(io, location)
+    if local is None:
+        return io.new_output(location).create(overwrite=True)  # which spares a look whether it is there
+    try:
+        return local.open("wb")
+    except FileNotFoundError:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        return local.open("wb")
+
+
+def _find_local(io: FileIO, location: str) -> Path | None:
+    """The path of a file that PyIceberg would open by PyArrow on the local disk: the system does it in a tenth of the time.
+
+    What a URL might spell otherwise (a host, a query, a fragment) is left to PyIceberg.
+    """
+    path = location.removeprefix("file://")
+    is_plain = path.startswith("/") and not any(mark in path for mark in "?#;")
+    return Path(path) if is_plain and type(io) is PyArrowFileIO else None
 
 
 def delete_files(io: FileIO, locations: Iterable[str]) -> None:

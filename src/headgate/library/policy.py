@@ -148,13 +148,14 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How commits of a table are tried again."""
+    """How commits of a table are tried again. `turns`: queue with others for the head, where the catalog lets us."""
 
     spread: Spread = Spread.FULL
     retries_max: int | None = None
     wait_min_ms: int | None = None
     wait_max_ms: int | None = None
     total_max_ms: int | None = None
+    turns: bool = True
     budget: RetryBudget = PROCESS_BUDGET
     observer: Observer | None = None
     clock: Clock = field(default_factory=Clock)

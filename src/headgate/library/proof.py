@@ -62,10 +62,15 @@ def is_there(snapshot: Snapshot, head: Head) -> bool:
     return found is not None and found.manifest_list == snapshot.manifest_list
 
 
-def find_landed(key: str, head: Head) -> Snapshot | None:
-    """The newest snapshot that was made under this key; O(history), for a key that the caller brought."""
+def find_landed(key: str, head: Head, *, after: int | None = None) -> Snapshot | None:
+    """The newest snapshot that was made under this key; O(history), for a key that the caller brought.
+
+    `after` is the newest snapshot of an earlier look: nothing behind it is looked at again.
+    """
     mark = msgspec.json.encode(key)
     for item in reversed(head.metadata.snapshots):
+        if item.key == after:
+            return None
         if mark in item.body:
             found = head.metadata.find_snapshot(item.key)
             if found is not None and found.summary.get(KEY) == key:

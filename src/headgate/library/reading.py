@@ -7,32 +7,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import bind
+from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import ArrowScan, _expression_to_complementary_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, _expression_to_complementary_pyarrow, _read_deletes
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table import DataScan, FileScanTask
 from pyiceberg.table.metadata import TableMetadata as IcebergMetadata
 from pyiceberg.table.metadata import TableMetadataUtil
+from pyroaring import BitMap64
 
+from headgate.client.changes import File
+from headgate.core.delete_index import referenced_data_file
 from headgate.core.encoded_log import EncodedLog
 from headgate.core.filters import RowFilter
+from headgate.core.manifest import ManifestContent, ManifestFile
+from headgate.core.manifest_list import has_live_files
 from headgate.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata, append_snapshot
-from headgate.errors import BadInput, Unsupported
+from headgate.errors import BadInput, StorageFailed, Unsupported
+from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.format.table_metadata import encode_parts
 from headgate.library.data_files import to_content_file
+from headgate.library.delete_files import reference_to
+from headgate.library.pending_files import read_file
+
+_POSITION = "__headgate_position"
+
+
+@dataclass(frozen=True, slots=True)
+class RowDeletes:
+    """All positions of a data file that are deleted, and the delete file that is for this data file alone, if any."""
+
+    positions: BitMap64
+    file: File | None
 
 
 @dataclass(slots=True)
 class Staged:
-    """What a transaction has done to a branch so far: files that are added and files that are gone."""
+    """What a transaction has done to a branch so far: files that are added and gone, and rows deleted from others."""
 
     added: dict[str, DataFile] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
+    deletes: dict[str, RowDeletes] = field(default_factory=dict)
 
 
 class Reading:
@@ -45,6 +66,9 @@ class Reading:
         self.snapshot = find_branch_head(table, branch)
         self._staged = staged or Staged()
         self._metadata: IcebergMetadata | None = None
+        self._read_before: dict[
+            str, Mapping[str, pa.ChunkedArray]
+        ] = {}  # positions by delete file and data file
 
     @property
     def base_snapshot_id(self) -> int | None:
@@ -62,6 +86,11 @@ class Reading:
         if self._metadata is None:
             self._metadata = to_iceberg(self.table, self.snapshot)
         return self._metadata
+
+    @property
+    def definition(self) -> IcebergMetadata:
+        """PyIceberg's view of the table without snapshots: all that a writer of data files looks at."""
+        return to_definition(self.table)
 
     def plan(self, row_filter: BooleanExpression) -> Iterator[FileScanTask]:
         """Files that may hold rows of the filter."""
@@ -82,12 +111,64 @@ class Reading:
 
     def read(self, task: FileScanTask) -> pa.Table:
         """The live rows of one file, in the table's schema."""
+        staged = self._staged.deletes.get(task.file.file_path)
+        if staged is None:
+            return self._scan(task, self.metadata.schema())
+        rows = self._scan(FileScanTask(task.file), self.metadata.schema())
+        live = BitMap64(range(rows.num_rows)) - staged.positions
+        return rows.take(pa.array(live.to_array(), pa.int64()))
+
+    def find_positions(self, task: FileScanTask, row_filter: BooleanExpression) -> tuple[BitMap64, int]:
+        """Where in a file the rows of the filter are, deleted ones too, and how many rows the file has."""
+        schema = self.metadata.schema()
+        bound = bind(schema, row_filter, case_sensitive=True)
+        rows = self._scan(FileScanTask(task.file), prune_columns(schema, extract_field_ids(bound)))
+        if rows.num_rows != task.file.record_count:
+            raise StorageFailed(
+                f"{task.file.file_path}: {rows.num_rows} rows were read, its manifest says {task.file.record_count}"
+            )
+        numbered = rows.append_column(_POSITION, pa.array(range(rows.num_rows), pa.int64()))
+        others = numbered.filter(_expression_to_complementary_pyarrow(bound, schema))[_POSITION].to_pylist()
+        return BitMap64(range(rows.num_rows)) - BitMap64(others), rows.num_rows
+
+    def deleted_positions(self, task: FileScanTask) -> BitMap64:
+        """The positions of a file's rows that are deleted already."""
+        path = task.file.file_path
+        if path in self._staged.deletes:
+            return self._staged.deletes[path].positions
+        found = BitMap64()
+        for deletes in task.delete_files:
+            place = deletes.file_path
+            if place not in self._read_before:  # many data files may share it
+                self._read_before[place] = _read_deletes(self.io, deletes)
+            if (positions := self._read_before[place].get(path)) is not None:
+                found |= BitMap64(positions.to_pylist())
+        return found
+
+    def own_deletes(self, paths: frozenset[str]) -> dict[str, list[File]]:
+        """Delete files that are for one of these data files alone, as a change names those that it removes."""
+        found: dict[str, list[File]] = {}
+        location = None if self.snapshot is None else self.snapshot.manifest_list
+        if location is not None:
+            for manifest in decode_manifest_list(read_file(self.io, location), location=location):
+                if manifest.content is ManifestContent.DELETES and has_live_files(manifest):
+                    self._find_own(manifest, paths, found)
+        for path in paths & self._staged.deletes.keys():
+            staged = self._staged.deletes[path].file
+            found[path] = [] if staged is None else [staged]
+        return found
+
+    def _find_own(self, manifest: ManifestFile, paths: frozenset[str], found: dict[str, list[File]]) -> None:
+        place = manifest.manifest_path
+        for entry in decode_manifest(read_file(self.io, place), manifest, location=place, metrics=True):
+            path = referenced_data_file(entry.file)
+            if entry.is_live and path in paths:
+                found.setdefault(path, []).append(reference_to(entry.file))
+
+    def _scan(self, task: FileScanTask, schema: Schema) -> pa.Table:
         try:
             return ArrowScan(
-                table_metadata=self.metadata,
-                io=self.io,
-                projected_schema=self.metadata.schema(),
-                row_filter=AlwaysTrue(),
+                table_metadata=self.metadata, io=self.io, projected_schema=schema, row_filter=AlwaysTrue()
             ).to_table(tasks=[task])
         except ValueError as error:  # equality deletes, which PyIceberg does not read
             raise Unsupported(f"{task.file.file_path}: {error}") from error
@@ -140,6 +221,27 @@ def to_iceberg(table: TableMetadata, snapshot: Snapshot | None) -> IcebergMetada
         partition_statistics=(),
     )
     return to_whole_iceberg(TableMetadata(envelope, log, EncodedLog()))
+
+
+def to_definition(table: TableMetadata) -> IcebergMetadata:
+    """Metadata for PyIceberg, without snapshots; the same object from commit to commit while no definition changes."""
+    envelope = msgspec.structs.replace(
+        table.envelope,
+        current_snapshot_id=None,
+        refs={},
+        metadata_log=(),
+        statistics=(),
+        partition_statistics=(),
+        last_sequence_number=0,
+        last_updated_ms=0,
+        next_row_id=None if table.envelope.next_row_id is None else 0,
+    )
+    return _parse(b"".join(encode_parts(TableMetadata(envelope, EncodedLog(), EncodedLog()))))
+
+
+@lru_cache(maxsize=64)
+def _parse(text: bytes) -> IcebergMetadata:
+    return TableMetadataUtil.parse_raw(text.decode())
 
 
 def to_whole_iceberg(table: TableMetadata) -> IcebergMetadata:

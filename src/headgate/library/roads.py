@@ -12,7 +12,8 @@ import re
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,12 +57,16 @@ class Road(Protocol):
 
     name: str
     io: FileIO
+    is_of_one_thread: bool  # its catalog can be asked by the thread that made it alone
 
     def load(self) -> Head:
         """The head as it is now. Raises what the catalog says, unmapped."""
 
     def swap(self, candidate: Candidate, commit: TableCommit) -> Sent:
         """Publish the candidate of a commit, whose files are written, if its base is still the head."""
+
+    def turn(self, *, timeout_s: float) -> AbstractContextManager[bool]:
+        """Take turns with other writers of the table; False where that cannot be. A courtesy: the swap decides."""
 
 
 def _known_head(location: str, metadata: TableMetadata) -> Head:
@@ -94,6 +99,7 @@ class CatalogRoad:
     def __init__(self, catalog: Catalog, identifier: Identifier, io: FileIO) -> None:
         self.name = ".".join(identifier)
         self.io = io
+        self.is_of_one_thread = False
         self._catalog, self._identifier = catalog, identifier
         self._table: Table | None = None
         self._known = _KnownHeads()
@@ -120,6 +126,9 @@ class CatalogRoad:
         ).decode()
         head = _known_head(location, metadata)
         return self._known.keep(location, Head(token, 0, metadata, location, head.checkpoint))
+
+    def turn(self, *, timeout_s: float) -> AbstractContextManager[bool]:
+        return nullcontext(False)
 
     def swap(self, candidate: Candidate, commit: TableCommit) -> Sent:
         table, base = self._table, candidate.base
@@ -159,6 +168,9 @@ def _guards(candidate: Candidate, base: Head, commit: TableCommit) -> tuple[Tabl
     )
 
 
+Turner = Callable[[float], AbstractContextManager[bool]]  # waits so many seconds for a turn at most
+
+
 class Row(Protocol):
     """The row of a table in a catalog of rows, and the only UPDATE of it."""
 
@@ -172,11 +184,23 @@ class Row(Protocol):
 class SqlRoad:
     """A SqlCatalog's table, by its row."""
 
-    def __init__(self, row: Row, identifier: Identifier, io: FileIO) -> None:
+    def __init__(
+        self,
+        row: Row,
+        identifier: Identifier,
+        io: FileIO,
+        turner: Turner | None = None,
+        *,
+        is_of_one_thread: bool = False,
+    ) -> None:
         self.name = ".".join(identifier)
         self.io = io
-        self._row = row
+        self.is_of_one_thread = is_of_one_thread
+        self._row, self._turner = row, turner
         self._known = _KnownHeads()
+
+    def turn(self, *, timeout_s: float) -> AbstractContextManager[bool]:
+        return nullcontext(False) if self._turner is None else self._turner(timeout_s)
 
     def load(self) -> Head:
         location = self._row.load()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +14,9 @@ from headgate.core.table import MAIN
 from headgate.library.handle import Handle
 from headgate.library.requests import Request
 from headgate.library.row_filters import Filter, to_expression
+from headgate.library.steps import Step
 from headgate.library.transaction import Transaction
-from headgate.library.writes import Step, Writes
+from headgate.library.writes import Writes
 
 Prepare = Callable[[Writes[Step]], Step]
 
@@ -82,7 +82,7 @@ class Table(Writes[Committed]):
 
     async def commit_async(self, prepare: Prepare) -> Committed:
         """One write without holding up the event loop: `await table.commit_async(lambda t: t.append(rows))`."""
-        step = await asyncio.to_thread(prepare, Writes(self.handle, lambda step: step))
+        step = await self.handle.aside(lambda: prepare(Writes(self.handle, lambda step: step)))
         if step.update is None:
             return self._nothing(step)
         return await self.handle.commit_async(_request(step.update, step))

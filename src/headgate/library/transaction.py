@@ -31,7 +31,8 @@ from headgate.library.pending_files import delete_files
 from headgate.library.reading import Reading, Staged, to_iceberg, to_whole_iceberg
 from headgate.library.requests import Request
 from headgate.library.row_filters import Filter, to_expression, to_json
-from headgate.library.writes import Source, Step, Writes
+from headgate.library.steps import Step
+from headgate.library.writes import Source, Writes
 
 # Requirement: the field that holds what it asserts, and where a table has that.
 _ASSERTED: Mapping[str, tuple[str, str]] = {
@@ -195,7 +196,9 @@ class Transaction(Writes[None]):
         self._written.extend(step.written)
         staged = self._staging.staged.setdefault(branch, Staged())
         staged.added.update((file.file_path, file) for file in step.added)
+        staged.deletes.update(step.deletes)
         for path in step.removed:
+            staged.deletes.pop(path, None)
             if staged.added.pop(path, None) is None:
                 staged.removed.add(path)
 

@@ -7,65 +7,26 @@ dynamic overwrite, or the scan that the caller names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypedDict, TypeVar, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, Unpack
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import DataScan
 
 from headgate.client.changes import Changes, File, Removed
 from headgate.core.isolation import Command, Isolation, Producer, Scope, Wire, isolation_of, validations
 from headgate.core.table import MAIN
+from headgate.core.write_modes import MERGE, mode_of
 from headgate.errors import BadInput, NotFound
-from headgate.library.data_files import Files, Rows, is_rows, to_wire, write_rows
-from headgate.library.pending_files import delete_files
+from headgate.library.data_files import Files, Rows
+from headgate.library.merge_on_read import write_deletes
 from headgate.library.reading import Reading
 from headgate.library.row_filters import Filter, keys_filter, to_expression, to_json
+from headgate.library.steps import Options, Reads, Step, Written
 from headgate.library.upserts import check_keys, check_unique, find_changed, without
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A change that is ready to be committed. Without an update it only read, which a transaction must have judged.
-
-    `added` and `removed` are its data files; `written` those of them that the library wrote for it.
-    """
-
-    reading: Reading
-    update: Wire | None
-    reads: Wire | None = None
-    added: tuple[DataFile, ...] = ()
-    removed: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()
-    key: str | None = None
-
-
-class Options(TypedDict, total=False):
-    """What every write may say: where it goes, what its summary holds, and its key."""
-
-    branch: str
-    create_branch: bool
-    summary: Mapping[str, str] | None
-    stage_only: bool
-    key: str | None
-
-
-class Reads(Options, total=False):
-    """What a write that read the table says besides.
-
-    `scan` is what the caller read of the table to make the data: its snapshot is the base, its filter the conflict
-    filter. `base_snapshot_id` and `conflict_filter` say it one by one.
-    """
-
-    isolation: str | None
-    scan: DataScan
-    base_snapshot_id: int | None
-    conflict_filter: Filter
 
 
 class Source:
@@ -91,7 +52,7 @@ class Writes(Generic[_T]):
     def append(self, data: Rows | Files, **options: Unpack[Options]) -> _T:
         """Add rows, or files that are written already."""
         reading = self._begin(options)
-        with _Written(reading) as written:
+        with Written(reading) as written:
             added = written.take_in(data)
             update = _changes(reading).append(written.wire(added), **_said(options))
             return self._take(written.step(update, options, added=added))
@@ -99,7 +60,7 @@ class Writes(Generic[_T]):
     def replace_partitions(self, data: Rows | Files, **options: Unpack[Reads]) -> _T:
         """Dynamic overwrite: the rows take the place of everything in their partitions."""
         reading = self._begin(options)
-        with _Written(reading) as written:
+        with Written(reading) as written:
             added = written.take_in(data)
             told = self._told(reading, options)
             update = _changes(reading).replace_partitions(written.wire(added), **told)
@@ -107,11 +68,26 @@ class Writes(Generic[_T]):
 
     # --- rows that go ------------------------------------------------------------------------------------
 
-    def delete(self, filter: Filter, *, case_sensitive: bool = True, **options: Unpack[Reads]) -> _T:
-        """Delete the rows of a filter: whole files go, others are written anew without them."""
+    def delete(
+        self,
+        filter: Filter,
+        *,
+        case_sensitive: bool = True,
+        mode: str | None = None,
+        **options: Unpack[Reads],
+    ) -> _T:
+        """Delete the rows of a filter: whole files go, of others the rows are taken out.
+
+        `mode` says how, `write.delete.mode` if nobody does: `copy-on-write` writes such files anew, `merge-on-read` hides
+        the rows by position deletes (v2) or deletion vectors (v3).
+        """
         reading = self._begin(options)
+        version = reading.table.envelope.format_version
+        merges = mode_of(reading.properties, version, Command.DELETE, mode) == MERGE
         expression = to_expression(filter, reading.table, case_sensitive=case_sensitive)
-        with _Written(reading) as written:
+        with Written(reading) as written:
+            if merges:
+                return self._delete_positions(written, expression, options)
             return self._overwrite(written, expression, [], options, Command.DELETE)
 
     def overwrite(
@@ -126,7 +102,7 @@ class Writes(Generic[_T]):
     ) -> _T:
         """Rows for the rows of a filter (all, if none is given), or files for files: copy-on-write."""
         reading = self._begin(options) if not remove else self._begin_opened(options)
-        with _Written(reading) as written:
+        with Written(reading) as written:
             added = written.take_in(data)
             if not remove and not remove_deletes:
                 expression: BooleanExpression = AlwaysTrue()
@@ -156,7 +132,7 @@ class Writes(Generic[_T]):
         names = list(keys) if keys is not None else sorted(schema.identifier_field_names())
         rows = check_keys(data.read_all() if isinstance(data, pa.RecordBatchReader) else data, names, schema)
         expression = to_expression(keys_filter(rows, names), reading.table)
-        with _Written(reading) as written:
+        with Written(reading) as written:
             new, removed = rows, list[str]()
             kept, seen = list[pa.Table](), list[pa.Table]()
             for task in reading.plan(expression):
@@ -193,7 +169,7 @@ class Writes(Generic[_T]):
     ) -> _T:
         """Merge-on-read: position deletes or deletion vectors, with the rows that replace the deleted ones."""
         reading = self._begin_opened(options)
-        with _Written(reading) as written:
+        with Written(reading) as written:
             added = written.take_in(add_data)
             told = self._told(reading, options)
             if command is not None:
@@ -220,7 +196,7 @@ class Writes(Generic[_T]):
     ) -> _T:
         """Compaction: the same rows in other files."""
         reading = self._begin_opened(options)
-        with _Written(reading) as written:
+        with Written(reading) as written:
             added = written.take_in(add)
             update = _changes(reading).replace(
                 remove=remove,
@@ -242,7 +218,7 @@ class Writes(Generic[_T]):
 
     def _overwrite(
         self,
-        written: _Written,
+        written: Written,
         expression: BooleanExpression,
         added: list[File | DataFile],
         options: Reads,
@@ -255,9 +231,25 @@ class Writes(Generic[_T]):
                 added = [*added, *written.take_in(kept)]
         return self._rewrite(written, expression, added, removed, options, command)
 
+    def _delete_positions(self, written: Written, expression: BooleanExpression, options: Reads) -> _T:
+        made = write_deletes(written, expression)
+        if not made.add:  # files that go whole, or nothing
+            return self._rewrite(written, expression, [], list(made.remove_data), options, Command.DELETE)
+        told = self._told(written.reading, options)
+        told.setdefault("conflict_filter", to_json(expression))
+        update = _changes(written.reading).row_delta(
+            add_deletes=made.add,
+            remove_data=made.remove_data,
+            remove_deletes=made.remove,
+            referenced=list(made.deletes),
+            command=Command.DELETE,
+            **told,
+        )
+        return self._take(written.step(update, options, removed=made.remove_data, deletes=made.deletes))
+
     def _rewrite(
         self,
-        written: _Written,
+        written: Written,
         expression: BooleanExpression,
         added: list[File | DataFile],
         removed: list[str],
@@ -300,54 +292,6 @@ class Writes(Generic[_T]):
         if "conflict_filter" in options:
             told["conflict_filter"] = to_json(to_expression(options["conflict_filter"], reading.table))
         return told
-
-
-class _Written:
-    """The data files that a step writes; they go again when it does not get as far as being taken."""
-
-    def __init__(self, reading: Reading) -> None:
-        self.reading = reading
-        self._paths: list[str] = []
-
-    def __enter__(self) -> _Written:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None and self._paths:  # of a step that is made, whoever takes it has them
-            delete_files(self.reading.io, self._paths)
-
-    def take_in(self, given: Rows | Files) -> list[File | DataFile]:
-        """Rows written as files, or files as they are."""
-        if not is_rows(given):
-            return list(given)
-        files: list[File | DataFile] = []
-        for file in write_rows(given, self.reading.metadata, self.reading.io):
-            self._paths.append(file.file_path)
-            files.append(file)
-        return files
-
-    def wire(self, files: Iterable[File | DataFile]) -> list[File]:
-        return to_wire(files, self.reading.table)
-
-    def step(
-        self,
-        update: Wire,
-        options: Options,
-        *,
-        added: Iterable[File | DataFile] = (),
-        removed: Iterable[str] = (),
-    ) -> Step:
-        paths, self._paths = tuple(self._paths), []
-        # Filters speak of the columns as they were named when they were read.
-        named: Wire = {**update, "schema-id": self.reading.table.envelope.current_schema_id}
-        return Step(
-            self.reading,
-            named if update.get("commit-validations") else update,
-            added=tuple(file for file in added if isinstance(file, DataFile)),
-            removed=tuple(removed),
-            written=paths,
-            key=options.get("key"),
-        )
 
 
 def _changes(reading: Reading) -> Changes[Wire]:

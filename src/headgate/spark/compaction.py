@@ -5,26 +5,28 @@
 A `replace` conflicts with whoever removed or deleted from its own files, and with nothing else: appends and other
 partitions pass by. A group that lost such a race is left out and reported with the evidence; what others did to its
 files stands, and the next compaction finds it. Before work on a group begins, what was committed meanwhile is looked
-at, so that no work is done in vain. New files keep the age of the base: equality deletes that come while
+at, so that no work is done in vain. A few groups are written at once, so that small ones do not wait for each other;
+they are committed one after the other. New files keep the age of the base: equality deletes that come while
 they are written apply to them as they would have to the old ones.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
+from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.client import Committed
 from headgate.client.changes import File
-from headgate.client.feed import SnapshotChanges
 from headgate.core.manifest import ContentFile, FileContent
-from headgate.errors import BadInput, ConflictFound, Diverged, HeadgateError, NotFound
+from headgate.errors import BadInput, ConflictFound, Diverged
 from headgate.spark.compact_groups import (
     DELETE_RATIO,
     FILES_MIN,
@@ -35,6 +37,7 @@ from headgate.spark.compact_groups import (
     find_dangling,
     find_groups,
 )
+from headgate.spark.compact_window import Window
 from headgate.spark.filters import Condition, read_filter
 from headgate.spark.lake import LakeTable, TableState
 from headgate.spark.landing import discard_quietly, land
@@ -42,12 +45,11 @@ from headgate.spark.layout import DISTRIBUTION, sort_columns
 from headgate.spark.lineage import LAST_UPDATED, ROW_ID
 from headgate.spark.runs import Run, new_run
 from headgate.spark.scan import ScannedFile, plan, read
-from headgate.spark.view_changes import Lost, list_window, referenced_by
 from headgate.spark.writer_options import TARGET_SIZE, TARGET_SIZE_DEFAULT_BYTES, number_of
 from headgate.spark.writes import write_run
 
 STRATEGIES = ("binpack", "sort")
-_COMMITS_MAX = 10_000
+AT_ONCE = 5  # groups that are written at the same time, as the Iceberg jar does by itself
 _FOREIGN_ORDER = 1_000_000  # the id, for the writer, of an order that the table does not have
 _SORT_PART = re.compile(r"\s*(.+?)(?:\s+(ASC|DESC))?(?:\s+NULLS\s+(FIRST|LAST))?\s*", re.IGNORECASE)
 _ROOM = 2  # a file may get so much larger than planned before it is cut: estimates by row are coarse
@@ -100,6 +102,7 @@ def compact(
     delete_ratio: float = DELETE_RATIO,
     rewrite_all: bool = False,
     partial_progress: bool = True,
+    at_once: int = AT_ONCE,
     branch: str = "main",
     spark: SparkSession | None = None,
     on_written: Tell = lambda _: None,
@@ -107,8 +110,8 @@ def compact(
     """Rewrite files that may hold rows of `where` and are too small, too large or full of deleted rows.
 
     `strategy` "sort" orders the rows of a group by `sort_by` (like "id DESC") or by the table's sort order. With
-    `partial_progress` every group is a commit of its own, else all groups land together or none does.
-    `on_written` is told of each group whose files are written and not committed yet.
+    `partial_progress` every group is a commit of its own, else all groups land together or none does. `at_once` groups
+    are written at the same time. `on_written` is told of each group whose files are written and not committed yet.
     """
     session = spark or SparkSession.getActiveSession()
     if session is None:
@@ -118,6 +121,8 @@ def compact(
     order = _find_order(state, strategy, sort_by)
     if target_size_bytes is None:
         target_size_bytes = number_of(state.properties, TARGET_SIZE, TARGET_SIZE_DEFAULT_BYTES)
+    if at_once < 1:
+        raise BadInput(f"at_once: expected at least 1, got {at_once}", field="at_once")
     sizing = Sizing(target_size_bytes, min_files, max_group_bytes, delete_ratio, rewrite_all)
     expression = read_filter(session, where, state, name="where").expression
     if base_id is None:
@@ -125,7 +130,7 @@ def compact(
     every = plan(state, branch=branch).files
     wanted = every if where is None else plan(state, row_filter=expression, branch=branch).files
     groups = find_groups([_candidate(scanned, state) for scanned in wanted], sizing)
-    work = _Compaction(session, state, branch, base_id, sizing, order, every, on_written)
+    work = _Compaction(session, state, branch, base_id, sizing, order, every, on_written, at_once)
     return work.one_by_one(groups) if partial_progress else work.together(groups)
 
 
@@ -141,33 +146,38 @@ class _Compaction:
     order: SortOrder | None  # None: rows stay in the order they have
     every: Sequence[ScannedFile]
     tell: Tell
+    at_once: int
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._by_path = {scanned.path: scanned for scanned in self.every}
-        self._window = _Window(self.state.table, self.branch, self.base_id)
+        self._window = Window(self.state.table, self.branch, self.base_id)
 
     def one_by_one(self, groups: Sequence[Group]) -> Compacted:
         """Every group a commit of its own."""
-        done = []
-        for group in groups:
-            report = self._report(group)
-            if (lost := self._window.find_lost(group)) is not None:
-                done.append(replace(report, reason=lost.message, evidence=lost.evidence))
-                continue
-            run = new_run()
-            files = self._write(group, run)
-            written = _written(report, files)
-            self.tell(written)
+        waiting, done = deque(enumerate(groups)), dict[int, CompactedGroup]()
+        writing: dict[Future[tuple[File, ...]], tuple[int, Group, Run]] = {}
+        with ThreadPoolExecutor(self.at_once) as threads:
             try:
-                committed = self._commit(run, [group], files)
-            except (ConflictFound, Diverged) as error:
-                done.append(replace(report, reason=error.message, evidence=error.evidence))
-                continue
-            removed = len(self._dangling([group]))
-            self.gone.update(group.paths)
-            done.append(replace(written, committed=committed, deletes_removed=removed))
-        return Compacted(tuple(done))
+                while waiting or writing:
+                    while waiting and len(writing) < self.at_once:
+                        number, group = waiting.popleft()
+                        done[number] = self._look(group)
+                        if done[number].reason is None:
+                            run = new_run()
+                            writing[self._begin(threads, group, run)] = number, group, run
+                    for future in wait(writing, return_when=FIRST_COMPLETED).done:
+                        number, group, run = writing[future]
+                        written = _written(done[number], future.result())
+                        self.tell(written)
+                        del writing[future]  # what becomes of its files is for the commit to say
+                        done[number] = self._finish(done[number], written, group, run, future.result())
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                for _, _, run in writing.values():
+                    discard_quietly(self.state.table, run, (), self.state)
+                raise
+        return Compacted(tuple(done[number] for number in sorted(done)))
 
     def together(self, groups: Sequence[Group]) -> Compacted:
         """All groups in one commit; a conflict of one is raised, and nothing has changed."""
@@ -176,17 +186,41 @@ class _Compaction:
         run = new_run()
         files: list[File] = []
         done = []
-        try:
-            for group in groups:
-                added = self._write(group, run)
-                files += added
-                done.append(_written(self._report(group), added))
-                self.tell(done[-1])
-        except BaseException:
-            discard_quietly(self.state.table, run, files, self.state)
-            raise
+        with ThreadPoolExecutor(self.at_once) as threads:
+            try:
+                writing = [self._begin(threads, group, run) for group in groups]
+                for group, future in zip(groups, writing, strict=True):
+                    files += future.result()
+                    done.append(_written(self._report(group), future.result()))
+                    self.tell(done[-1])
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                discard_quietly(self.state.table, run, files, self.state)
+                raise
         committed = self._commit(run, groups, files)
         return Compacted(tuple(replace(report, committed=committed) for report in done))
+
+    def _look(self, group: Group) -> CompactedGroup:
+        """A group before its work begins, with the reason if it has lost already."""
+        report = self._report(group)
+        lost = self._window.find_lost(group)
+        return report if lost is None else replace(report, reason=lost.message, evidence=lost.evidence)
+
+    def _begin(self, threads: ThreadPoolExecutor, group: Group, run: Run) -> Future[tuple[File, ...]]:
+        """Write a group in a thread that Spark takes for this one: with its pool and its job group."""
+        return threads.submit(inheritable_thread_target(self.session)(self._write), group, run)
+
+    def _finish(
+        self, report: CompactedGroup, written: CompactedGroup, group: Group, run: Run, files: Sequence[File]
+    ) -> CompactedGroup:
+        """Commit a group that is written."""
+        try:
+            committed = self._commit(run, [group], files)
+        except (ConflictFound, Diverged) as error:
+            return replace(report, reason=error.message, evidence=error.evidence)
+        removed = len(self._dangling([group]))
+        self.gone.update(group.paths)
+        return replace(written, committed=committed, deletes_removed=removed)
 
     def _write(self, group: Group, run: Run) -> tuple[File, ...]:
         files = [self._by_path[path] for path in group.paths]
@@ -236,52 +270,6 @@ class _Compaction:
     def _report(self, group: Group) -> CompactedGroup:
         partition = dict(self._by_path[group.paths[0]].partition)
         return CompactedGroup(partition, len(group.files), group.size_bytes)
-
-
-class _Window:
-    """What was committed on the branch since the base, looked at again and again."""
-
-    def __init__(self, table: LakeTable, branch: str, base_id: int) -> None:
-        self._table, self._branch, self._seen = table, branch, base_id
-        self._removed: dict[str, SnapshotChanges] = {}
-
-    def find_lost(self, group: Group) -> HeadgateError | None:
-        """The refusal that a group would get, if that can be told already."""
-        try:
-            self._look()
-        except NotFound:
-            return None  # snapshots have expired: the service will judge
-        for path in group.paths:
-            if (theirs := self._removed.get(path)) is not None:
-                return ConflictFound(
-                    f"snapshot {theirs.snapshot_id} has removed or deleted from {path} meanwhile",
-                    rule="looked-before",
-                    theirs={"snapshot-id": theirs.snapshot_id, "operation": theirs.action},
-                    files=[path],
-                )
-        return None
-
-    def _look(self) -> None:
-        head = self._table.client.load().snapshot_id(self._branch)
-        if head is None or head == self._seen:
-            return
-        commits = list_window(self._walk(head), base_id=self._seen, commits_max=_COMMITS_MAX)
-        if isinstance(commits, Lost):
-            return  # the branch went back, or far ahead: the service will judge
-        for commit in commits:
-            for file in commit.removed_data:
-                self._removed.setdefault(str(file["file-path"]), commit)
-            for file in commit.added_deletes:
-                if (path := referenced_by(file)) is not None:
-                    self._removed.setdefault(path, commit)
-        self._seen = head
-
-    def _walk(self, head: int) -> Any:
-        at: int | None = head
-        while at is not None:
-            changes = self._table.client.changes_of(at)
-            yield changes
-            at = changes.parent_snapshot_id
 
 
 def _candidate(scanned: ScannedFile, state: TableState) -> Candidate:

@@ -4,16 +4,20 @@ Spark runs `writer`, `write` and `commit` in processes of their own, and a strea
 what one knows, another learns from the pickled writer or from messages alone. After any failure Spark calls `abort`,
 also when the commit landed and its answer was lost: nothing is deleted before `fates` has proved that it is in no
 commit, and never will be. What stays behind then has the run and the attempt in its name, for `headgate audit`.
+
+A catalog that is not ours has no keys to prove that by. There `commit` leaves a note in the run's folder before it sends
+anything: without the note nothing was sent, and with it nothing is deleted by `abort`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileSelector, FileType
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -21,12 +25,15 @@ from headgate.client.changes import File
 from headgate.errors import BadInput
 from headgate.spark.arrow_files import discard_locations, write_batches
 from headgate.spark.arrow_road import attempt_in
+from headgate.spark.catalog_table import CatalogTable
 from headgate.spark.epochs import Epoch, Sink, commit_epoch, is_in_table, is_lost
 from headgate.spark.fates import Fate, fence
 from headgate.spark.lake import TableState, filesystem_of
+from headgate.spark.landing import CERTAIN
 from headgate.spark.runs import Run
 from headgate.spark.source_options import SourceOptions
 
+BEGUN = "_commit-begun"  # the note that a commit may be on its way
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark calls them on executors
 
 
@@ -54,8 +61,13 @@ class BatchWriter(DataSourceArrowWriter):
         return _write_task(iterator, self._state, f"{self._state.data_location}/{self._run.id}")
 
     def commit(self, messages: Messages) -> None:
-        """On the driver: all tasks are done; say so to the service, once."""
+        """On the driver: all tasks are done; say so to the catalog, once."""
         files = files_of(messages)
+        with _told(self._state, messages):
+            self._commit(files)
+        sweep(folders_of(messages), files, self._state.storage)
+
+    def _commit(self, files: list[File]) -> None:
         table, key = self._options.table.client, self._run.key
         said = {"branch": self._options.branch, "summary": self._options.summary, "key": key}
         base = self._state.snapshot_id(self._options.branch)
@@ -66,10 +78,13 @@ class BatchWriter(DataSourceArrowWriter):
             table.overwrite(add=files, row_filter=True, base_snapshot_id=base, **said)  # type: ignore[arg-type] # branch, summary, key
         elif files:
             table.append(files, **said)  # type: ignore[arg-type] # branch, summary, key
-        sweep(folders_of(messages), files, self._state.storage)
 
     def abort(self, messages: Messages) -> None:
         """On the driver: something failed. Remove the files if the commit did not land and cannot any more."""
+        if isinstance(self._options.table.client, CatalogTable):
+            if not _is_begun(messages, self._state.storage):
+                sweep(folders_of(messages), (), self._state.storage)
+            return
         with self._options.table.lake.client() as client:
             lifetime_s = client.key_lifetime_s()
         fate = fence(self._options.table, self._run.key)
@@ -98,17 +113,41 @@ class StreamWriter(DataSourceStreamArrowWriter):
         epoch = epoch_of(messages, batchId, loaded.metadata["table-uuid"])
         is_new = False
         if not is_in_table(loaded.properties, epoch):
-            is_new = commit_epoch(self._sink, epoch, files) is not None
+            with _told(self._state, messages):
+                is_new = commit_epoch(self._sink, epoch, files) is not None
         # What is in the table already was written by an attempt before: these files are in no commit.
         sweep(folders_of(messages), files if is_new else (), self._state.storage)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 — Spark passes it by this name
         """On the driver: the batch failed. Remove its files if it did not land and cannot any more."""
-        if not folders_of(messages):
+        if not folders_of(messages) or _is_begun(messages, self._state.storage):
             return
         epoch = epoch_of(messages, batchId, self._state.raw["table-uuid"])
         if is_lost(self._sink, epoch):
             sweep(folders_of(messages), (), self._state.storage)
+
+
+@contextmanager
+def _told(state: TableState, messages: Messages) -> Iterator[None]:
+    """Around the commit to a catalog that keeps no keys: the note, and the files removed if it is certainly refused."""
+    if not isinstance(state.table.client, CatalogTable):
+        yield
+        return
+    for folder in folders_of(messages):
+        filesystem, path = filesystem_of(f"{folder}/{BEGUN}", state.storage)
+        with filesystem.open_output_stream(path):
+            pass
+    try:
+        yield
+    except CERTAIN:
+        sweep(folders_of(messages), (), state.storage)
+        raise
+
+
+def _is_begun(messages: Messages, storage: Mapping[str, str]) -> bool:
+    """Whether a commit of these files may have been sent to a catalog that keeps no keys."""
+    places = [filesystem_of(f"{folder}/{BEGUN}", storage) for folder in folders_of(messages)]
+    return any(filesystem.get_file_info(path).type is FileType.File for filesystem, path in places)
 
 
 def files_of(messages: Messages) -> list[File]:

@@ -16,36 +16,30 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sf
 
 from headgate.client.changes import File
 from headgate.core.delete_index import referenced_data_file
-from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent
+from headgate.core.manifest import ContentFile, FileContent
+from headgate.core.write_modes import VECTORS_VERSION
 from headgate.errors import BadInput, StorageFailed
+from headgate.library.delete_files import (
+    BY_FILE,
+    encode_positions,
+    encode_vectors,
+    granularity_of,
+    reference_to,
+)
 from headgate.spark.data_files import folder_of
 from headgate.spark.delete_positions import Previous, load_positions, previous_of
-from headgate.spark.deletion_vectors import encode_puffin
 from headgate.spark.lake import filesystem_of
 from headgate.spark.runs import Run
 from headgate.spark.scan import FILE, POSITION, Scan, ScannedFile
 
-GRANULARITY = "write.delete.granularity"
-BY_FILE, BY_PARTITION = "file", "partition"
-VECTORS_VERSION = 3
-POSITION_ID = 2147483545  # the column `pos` of position delete files (spec, "Reserved Field IDs")
 _GROUP, _POSITIONS = "__group", "__positions"
 _VECTORS_MAX = 1_000  # in one Puffin file
-_SCHEMA = pa.schema(
-    [
-        pa.field(
-            "file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(DELETE_PATH_ID)}
-        ),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -105,20 +99,10 @@ def write_deletes(rows: DataFrame, scan: Scan, run: Run) -> Deletes:
     }
     return Deletes(
         add=tuple(file for file, _, _ in made),
-        remove=tuple(_reference(old) for old in removed.values()),
+        remove=tuple(reference_to(old) for old in removed.values()),
         referenced=referenced,
         rows=sum(count for _, _, count in made),
     )
-
-
-def granularity_of(properties: Mapping[str, str]) -> str:
-    """Whether a position delete file is for one data file or for many of a partition; Spark's default is one."""
-    said = properties.get(GRANULARITY, BY_FILE).lower()
-    if said not in (BY_FILE, BY_PARTITION):
-        raise BadInput(
-            f"{GRANULARITY}: expected {BY_FILE} or {BY_PARTITION}, got {said[:40]!r}", field=GRANULARITY
-        )
-    return said
 
 
 def _targets(scan: Scan, *, by_file: bool, vectors: bool) -> dict[str, _Target]:
@@ -142,11 +126,6 @@ def _merged(scanned: ScannedFile, *, by_file: bool, vectors: bool) -> tuple[Cont
     if vectors:
         return positional
     return tuple(one for one in positional if by_file and referenced_data_file(one) == scanned.path)
-
-
-def _reference(old: ContentFile) -> File:
-    offset = {"content-offset": old.content_offset} if old.is_dv else {}
-    return {"file-path": old.file_path, "file-format": old.file_format.lower(), **offset}
 
 
 # --- on executors -------------------------------------------------------------------------------------------
@@ -184,67 +163,28 @@ def _write(job: _Job, deleted: Mapping[str, BitMap64], fresh: int) -> Iterator[_
 
 def _write_vectors(job: _Job, deleted: Mapping[str, BitMap64], fresh: int) -> Iterator[_Made]:
     location = f"{job.folder}/deletes-{uuid4().hex}.puffin"
-    content, blobs = encode_puffin(deleted)
+    content, fields = encode_vectors(deleted)
     _store(job, location, content)
-    for path, blob in blobs.items():
-        placed = {"content-offset": blob.offset, "content-size-in-bytes": blob.size_bytes}
-        yield (
-            {
-                **_described(job.targets[path], location, "puffin", len(content), blob.rows),
-                "referenced-data-file": path,
-                **placed,
-            },
-            (path,),
-            fresh,
-        )
+    for path, described in fields.items():
+        yield _placed(job.targets[path], location, described), (path,), fresh
         fresh = 0  # counted once for the whole file
 
 
 def _write_positions(job: _Job, deleted: Mapping[str, BitMap64], fresh: int) -> _Made:
     location = f"{job.folder}/deletes-{uuid4().hex}.parquet"
-    paths = sorted(deleted, key=str.encode)  # readers rely on both orders
-    tables = []
-    for path in paths:
-        positions = pa.array(deleted[path].to_array(), pa.int64())
-        names = pa.repeat(pa.scalar(path, pa.string()), len(positions))
-        tables.append(pa.table([names, positions], schema=_SCHEMA))
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.concat_tables(tables), sink, compression="zstd")
-    content = sink.getvalue()
+    content, described = encode_positions(deleted)
     _store(job, location, content)
-    count = sum(len(bitmap) for bitmap in deleted.values())
-    bounds = (
-        (paths[0].encode(), min(bitmap.min() for bitmap in deleted.values())),
-        (paths[-1].encode(), max(bitmap.max() for bitmap in deleted.values())),
-    )
-    ids = [DELETE_PATH_ID, POSITION_ID]
-    lower, upper = ([name.hex(), at.to_bytes(8, "little").hex()] for name, at in bounds)
-    file = {
-        **_described(job.targets[paths[0]], location, "parquet", content.size, count),
-        "value-counts": {"keys": ids, "values": [count, count]},
-        "null-value-counts": {"keys": ids, "values": [0, 0]},
-        "lower-bounds": {"keys": ids, "values": lower},
-        "upper-bounds": {"keys": ids, "values": upper},
-    }
-    if len(paths) == 1:
-        file["referenced-data-file"] = paths[0]
-    return file, tuple(paths), fresh
+    paths = tuple(sorted(deleted))
+    return _placed(job.targets[paths[0]], location, described), paths, fresh
 
 
-def _described(target: _Target, location: str, format_: str, size_bytes: int, rows: int) -> dict[str, Any]:
+def _placed(target: _Target, location: str, described: dict[str, Any]) -> dict[str, Any]:
     """A delete file has the spec and partition of its data, whatever the table's spec is by now."""
-    return {
-        "content": "position-deletes",
-        "file-path": location,
-        "file-format": format_,
-        "spec-id": target.spec_id,
-        "partition": list(target.partition),
-        "file-size-in-bytes": size_bytes,
-        "record-count": rows,
-    }
+    place = {"file-path": location, "spec-id": target.spec_id, "partition": list(target.partition)}
+    return {**described, **place}
 
 
-def _store(job: _Job, location: str, content: bytes | pa.Buffer) -> None:
+def _store(job: _Job, location: str, content: bytes) -> None:
     filesystem, path = filesystem_of(location, job.storage)
     try:
         if filesystem.type_name == "local":

@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 
 from headgate.core.manifest import ContentFile
 from headgate.errors import BadInput, StorageFailed
-from headgate.spark.deletion_vectors import decode_vector
+from headgate.format.deletion_vectors import decode_vector
 from headgate.spark.lake import filesystem_of
 
 _TASKS_MAX = 64

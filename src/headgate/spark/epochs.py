@@ -4,6 +4,9 @@ Two things make it so, and both move with the files in one commit. The **key** i
 two drivers of one stream cannot both land a batch. The **table property** `headgate.stream.<query id>` is the number
 of the last batch, so that a driver that starts again knows, when the key is long forgotten, whether the batch is there.
 
+A catalog that is not ours keeps no keys. There the commit expects the property as it was read, so that of two drivers
+the second is refused, and finds the batch in the table.
+
 Numbers are compared for equality. A table that is ahead of the checkpoint means that the checkpoint was set back:
 whether the rows of that batch are in the table cannot be known then, and it is said instead of guessed.
 """
@@ -21,9 +24,11 @@ from headgate.client.results import MAIN
 from headgate.core.isolation import Wire
 from headgate.core.stream_progress import progress_name
 from headgate.errors import BadInput, CommitRefused, CommitUnknown, Diverged, RequirementFailed, Retry
+from headgate.spark.catalog_table import CatalogTable
 from headgate.spark.fates import Fate, fence, find_fate, is_key_taken
 from headgate.spark.lake import LakeTable
 
+_PROPERTY = "property"  # the requirement that a property is as it was read
 TRIES_MAX = 8  # refusals that a repeat cures; each takes another key
 _VERSION, _VARIANT = 0x7 << 76, 0x2 << 62
 _VERSION_MASK, _VARIANT_MASK = ~(0xF << 76), ~(0x3 << 62)
@@ -77,21 +82,24 @@ def commit_epoch(sink: Sink, epoch: Epoch, files: Sequence[File]) -> Committed |
     Raises the error of a refusal, or that nobody knows. Call it with files, and only if `is_in_table` said no.
     """
     updates = [_append(sink, files), _note(epoch)]
-    same_table = {"type": "assert-table-uuid", "uuid": epoch.table_uuid}
+    same_table: Wire = {"type": "assert-table-uuid", "uuid": epoch.table_uuid}
     for attempt in range(TRIES_MAX):
         key = epoch.key(attempt)
         try:
-            return sink.table.client.commit(updates, requirements=[same_table], key=key, fold=sink.fold)
+            return _commit(sink, epoch, updates, same_table, key)
         except BadInput as error:
             if not is_key_taken(error):
                 raise
-            fate = find_fate(sink.table.lake, key)
+            fate = find_fate(sink.table, key)
             if fate is Fate.LANDED:
                 return None
             if fate is not Fate.REFUSED:
                 raise CommitUnknown(f"the verdict under this key is not known; key={key}", key=key) from error
-        except RequirementFailed:
-            raise  # another table has this name now
+        except RequirementFailed as error:
+            if error.evidence.get("requirement") != _PROPERTY:
+                raise  # another table has this name now
+            if is_in_table(sink.table.client.load().properties, epoch):
+                return None
         except CommitRefused as error:
             if error.retry is not Retry.REFRESH:
                 raise
@@ -101,7 +109,12 @@ def commit_epoch(sink: Sink, epoch: Epoch, files: Sequence[File]) -> Committed |
 
 
 def is_lost(sink: Sink, epoch: Epoch) -> bool:
-    """Whether a batch is not in the table, and what was sent of it cannot land any more: its files may go."""
+    """Whether a batch is not in the table, and what was sent of it cannot land any more: its files may go.
+
+    Of a catalog that keeps no keys only the first can be told: whoever asks must know that nothing is on its way.
+    """
+    if isinstance(sink.table.client, CatalogTable):
+        return not is_in_table(sink.table.client.load().properties, epoch)
     for attempt in range(TRIES_MAX):
         fate = fence(sink.table, epoch.key(attempt))
         if fate is Fate.LANDED:
@@ -109,6 +122,16 @@ def is_lost(sink: Sink, epoch: Epoch) -> bool:
         if fate is Fate.FENCED:  # nobody has tried more often than this
             break
     return not is_in_table(sink.table.client.load().properties, epoch)
+
+
+def _commit(sink: Sink, epoch: Epoch, updates: Sequence[Wire], same_table: Wire, key: str) -> Committed:
+    client = sink.table.client
+    if not isinstance(client, CatalogTable):
+        return client.commit(updates, requirements=[same_table], key=key, fold=sink.fold)
+    name, properties = progress_name(epoch.query_id), client.load().properties
+    if is_in_table(properties, epoch):
+        raise RequirementFailed(f"batch {epoch.number} is in the table already", requirement=_PROPERTY)
+    return client.commit(updates, requirements=[same_table], key=key, expected={name: properties.get(name)})
 
 
 def _append(sink: Sink, files: Sequence[File]) -> Wire:

@@ -3,6 +3,9 @@
 Spark calls a writer's `abort` after any failure, also when the commit landed and only its answer was lost. So nobody
 deletes before the service has said that the key never landed, and that it never will: a **fence** uses the key up
 with a request that must be refused. Whichever of the two was first, the other is refused.
+
+A catalog that is not ours keeps no keys, so none can be used up there. What has landed is in the snapshots; who deletes
+must know by himself that nothing was sent.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from headgate.errors import (
     Unsupported,
     invariant,
 )
-from headgate.spark.lake import Lake, LakeTable
+from headgate.spark.catalog_table import KEY_FIELD, CatalogTable
+from headgate.spark.lake import LakeTable
 
-KEY_FIELD = "Idempotency-Key"
 _VERDICTS = (CommitRefused, BadInput, AlreadyExists, Unsupported)
 
 
@@ -36,9 +39,14 @@ class Fate(Enum):
     FENCED = "fenced"  # absent until now, and used up by us
 
 
-def find_fate(lake: Lake, key: str) -> Fate:
-    """Look the key up."""
-    with lake.client() as client:
+def find_fate(table: LakeTable, key: str) -> Fate:
+    """Look the key up: with the service, which knows those of all tables, or in the snapshots of the table."""
+    if isinstance(table.client, CatalogTable):
+        try:
+            return Fate.ABSENT if table.client.find(key) is None else Fate.LANDED
+        except NotFound:
+            return Fate.ABSENT  # the job was to make the table
+    with table.lake.client() as client:
         try:
             landed = client.pending(key).look()
         except NotFound as error:
@@ -54,6 +62,8 @@ def fence(table: LakeTable, key: str) -> Fate:
 
     Proves nothing of a commit that is older than the lifetime of keys: that may have landed and be forgotten.
     """
+    if isinstance(table.client, CatalogTable):
+        raise Unsupported(f"{table.name}: its catalog keeps no keys, so none can be used up")
     nobody = {
         "type": "assert-table-uuid",
         "uuid": str(uuid4()),
@@ -63,7 +73,7 @@ def fence(table: LakeTable, key: str) -> Fate:
     except BadInput as error:
         if not is_key_taken(error):
             raise
-        fate = find_fate(table.lake, key)
+        fate = find_fate(table, key)
         if fate in (Fate.ABSENT, Fate.PENDING):
             raise CommitUnknown(f"the verdict under this key is not known; key={key}", key=key) from error
         return fate

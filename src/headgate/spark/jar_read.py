@@ -37,7 +37,7 @@ def read_by_jar(
     added: Sequence[str] = (),
 ) -> DataFrame:
     """The live rows of these files of one snapshot; `why` they need the jar is for the error when it is not there."""
-    if not has_jar_catalog(spark):
+    if not has_jar_catalog(spark, state.table.lake):
         raise BadInput(
             f"{files[0].path}: {why}, so it is read through the Iceberg jar, which this session has not; "
             "start it with build_session(…, jar=…, lake=…), or the command with --jar",

@@ -1,6 +1,7 @@
-"""A lake: the service by its address, how its storage is reached, and its tables as they are at one moment.
+"""A lake: the service by its address, or another catalog; how its storage is reached; its tables at one moment.
 
-`Lake` and `LakeTable` are plain values that travel to executors; they hold no connection.
+`Lake` and `LakeTable` are plain values that travel to executors; they hold no connection. Changes are sent to the
+service. Where the catalog is not ours, the driver judges and builds them by the commit library, with the same verdicts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from pyarrow.fs import FileSystem
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.io import FileIO, load_file_io
@@ -20,29 +22,57 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.sorting import SortOrder
+from pyiceberg.utils.config import Config
 
 from headgate.client import HeadgateClient, LoadedTable, TableClient
 from headgate.client.table import Name, identifier_of
 from headgate.errors import BadInput
+from headgate.spark.catalog_table import CatalogTable, open_catalog, open_in, storage_in
 
 CATALOG = "headgate"  # what PyIceberg calls the service in its messages
 
 
 @dataclass(frozen=True)
 class Lake:
-    """A service and who asks. `storage` has PyIceberg's names: `s3.endpoint`, `s3.access-key-id`, `s3.region`…"""
+    """A service and who asks. `storage` has PyIceberg's names: `s3.endpoint`, `s3.access-key-id`, `s3.region`…
+
+    `Lake.over` makes one of a catalog that is not Headgate; `other` is its name then, and `properties` are PyIceberg's.
+    """
 
     uri: str
     token: str | None = field(default=None, repr=False)
     credential: tuple[str, str] | None = field(default=None, repr=False)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    other: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def over(cls, name: str, properties: Mapping[str, str] | None = None) -> Lake:
+        """Any catalog that PyIceberg knows, by its name and properties: `{"type": "sql", "uri": …, "warehouse": …}`.
+
+        What PyIceberg's configuration (`.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`) has of the name is taken in here.
+        """
+        if not name:
+            raise BadInput("catalog: expected the name of a catalog", field="catalog")
+        known = {key: str(value) for key, value in (Config().get_catalog_config(name) or {}).items()}
+        said = {**known, **(properties or {})}
+        if not said:
+            raise BadInput(
+                f"catalog: PyIceberg's configuration knows no catalog {name}, and no properties are given",
+                field="catalog",
+            )
+        return cls("", storage=storage_in(said), other=name, properties=said)
 
     def client(self) -> HeadgateClient:
         """A client of the service, for fine-grained commits."""
+        if self.other is not None:
+            raise BadInput(f"the catalog {self.other} is not Headgate", field="catalog")
         return HeadgateClient(self.uri, token=self.token, credential=self.credential)
 
-    def catalog(self) -> RestCatalog:
-        """PyIceberg's client of the same service."""
+    def catalog(self) -> Catalog:
+        """PyIceberg's client of the same catalog."""
+        if self.other is not None:
+            return open_catalog(self.other, tuple(sorted(self.properties.items())))
         return RestCatalog(CATALOG, uri=self.uri, **self.identity(), **self.storage)
 
     def table(self, name: Name) -> LakeTable:
@@ -72,8 +102,10 @@ class LakeTable:
         return ".".join(self.identifier)
 
     @cached_property
-    def client(self) -> TableClient:
-        """The table for fine-grained commits."""
+    def client(self) -> TableClient | CatalogTable:
+        """The table for fine-grained commits: sent to the service, or made here."""
+        if self.lake.other is not None:
+            return CatalogTable(self.identifier, lambda: open_in(self.lake.catalog(), self.identifier))
         return self.lake.client().table(self.identifier)
 
     def load(self, *, all_snapshots: bool = False) -> TableState:

@@ -28,7 +28,7 @@ from headgate.spark.runs import Run
 
 _T = TypeVar("_T", bound=Committed | None)
 # Each of them says that the request did nothing; the client turns what is in doubt into CommitUnknown.
-_CERTAIN = (BadInput, CommitRefused, Forbidden, NotFound, Unauthenticated, Unsupported)
+CERTAIN = (BadInput, CommitRefused, Forbidden, NotFound, Unauthenticated, Unsupported)
 
 
 def land(
@@ -51,7 +51,7 @@ def land(
             "run the same job with the same key again, or look for the run in the table's files",
             **{**error.evidence, "key": run.key, "run": run.id, "files": len(files)},
         ) from error
-    except _CERTAIN:
+    except CERTAIN:
         discard_quietly(table, run, files, state)
         raise
 

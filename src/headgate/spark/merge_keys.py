@@ -33,6 +33,10 @@ from headgate.spark.lake import TableState
 from headgate.spark.merge_clauses import SOURCE, TARGET
 
 KEYS_MAX = 100  # so many different keys are named one by one
+_FACTS, _DOUBT = (
+    3,
+    1.2,
+)  # facts that are asked of each key; an estimate of their number may be so much too high
 _WHOLE = (
     spark_types.ByteType,
     spark_types.ShortType,
@@ -123,14 +127,15 @@ def _ranges(source: DataFrame, keys: list[_Key]) -> list[object]:
     if not keys:
         return []
     columns = [_number(key).alias(f"k{n}") for n, key in enumerate(keys)]
-    few = source.select(columns).distinct().limit(KEYS_MAX + 1).collect()
-    if len(few) <= KEYS_MAX:
-        return [_among(key, {row[n] for row in few if row[n] is not None}) for n, key in enumerate(keys)]
-    ends = [end for column in columns for end in (sf.min(column), sf.max(column))]
-    found = source.agg(*ends).first()
-    if found is None:
+    facts = [fact for one in columns for fact in (sf.min(one), sf.max(one), sf.approx_count_distinct(one))]
+    ends = source.agg(*facts).first()
+    if ends is None:
         return []
-    return [_between(key, found[2 * n], found[2 * n + 1]) for n, key in enumerate(keys)]
+    if max(ends[2::_FACTS]) <= KEYS_MAX * _DOUBT:
+        few = source.select(columns).distinct().limit(KEYS_MAX + 1).collect()
+        if len(few) <= KEYS_MAX:
+            return [_among(key, {row[n] for row in few if row[n] is not None}) for n, key in enumerate(keys)]
+    return [_between(key, ends[_FACTS * n], ends[_FACTS * n + 1]) for n, key in enumerate(keys)]
 
 
 def _among(key: _Key, values: set[Any]) -> object:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Unpack
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from headgate.core.isolation import Command
@@ -112,28 +112,31 @@ def _match(job: Job, scan: Scan, source: DataFrame, clauses: Clauses) -> _Matche
         columns.append(sf.when(clauses.action() == UPDATE, versions).alias(_VERSION))
     # What is asked for a second time comes out alike: the files do not change, and the source was put down.
     pairs = _join(rows, source, clauses, how="inner").select(columns).persist()
-    by_row = pairs.groupBy(FILE, POSITION).agg(
-        sf.count("*").alias(_MATCHES),
-        sf.max(sf.when(sf.col(_ACTION) == UPDATE, 1).otherwise(0)).alias(_UPDATES),
-        sf.max(sf.when(sf.col(_ACTION) == DELETE, 1).otherwise(0)).alias(_DELETES),
-    )
-    found = (
-        by_row.groupBy(FILE)
-        .agg(
-            sf.max(_MATCHES).alias(_MATCHES),
-            sf.sum(_UPDATES).alias(_UPDATES),
-            sf.sum(_DELETES).alias(_DELETES),
-        )
-        .collect()
-    )
-    if not clauses.deletes_every_match and any(row[_MATCHES] > 1 for row in found):
+    try:
+        found = _count(pairs)
+        if not clauses.deletes_every_match and any(row[_MATCHES] > 1 for row in found):
+            raise _matched_twice(job, scan, source, clauses)
+    except BaseException:
         pairs.unpersist()
-        raise _matched_twice(job, scan, source, clauses)
+        raise
     return _Matched(
         pairs,
         {row[FILE]: row[_UPDATES] for row in found if row[_UPDATES]},
         {row[FILE]: row[_DELETES] for row in found if row[_DELETES]},
     )
+
+
+def _count(pairs: DataFrame) -> list[Row]:
+    """For each file, how many of its rows are updated and deleted, and how many pairs a row is in at most."""
+    by_row = pairs.groupBy(FILE, POSITION).agg(
+        sf.count("*").alias(_MATCHES),
+        sf.max(sf.when(sf.col(_ACTION) == UPDATE, 1).otherwise(0)).alias(_UPDATES),
+        sf.max(sf.when(sf.col(_ACTION) == DELETE, 1).otherwise(0)).alias(_DELETES),
+    )
+    by_file = by_row.groupBy(FILE).agg(
+        sf.max(_MATCHES).alias(_MATCHES), sf.sum(_UPDATES).alias(_UPDATES), sf.sum(_DELETES).alias(_DELETES)
+    )
+    return by_file.collect()
 
 
 def _apply(
@@ -156,8 +159,11 @@ def _apply(
 
 
 def _rows_left(files: Sequence[ScannedFile], rows: DataFrame | None, matched: _Matched) -> int:
-    """How many rows of these files stay; they are counted where delete files for other data too took some."""
-    if rows is not None and any(one.deletes != one.own_deletes for one in files):
+    """How many rows of these files stay.
+
+    They are counted where that cannot be told: delete files for other data too took some, or two may name the same row.
+    """
+    if rows is not None and any(one.deletes != one.own_deletes[:1] for one in files):
         return rows.count()
     return sum(one.live_rows - matched.deletes.get(one.path, 0) for one in files)
 

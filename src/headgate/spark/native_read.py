@@ -1,5 +1,7 @@
 """Data files as rows by Spark's own Parquet reader, with what it does not know of Iceberg put around it.
 
+Where Spark has no file system for the files, PyArrow reads them on executors instead (`arrow_read`).
+
 Columns are found by field id. They are asked for under names that no file has: the vectorised reader would take a
 column of the same name for one that the file does not have, whatever its id. Defaults of columns that a file was
 written without, text for UUIDs, rows that position deletes or vectors have deleted, and row ids are added here.
@@ -8,7 +10,7 @@ written without, text for UUIDs, rows that position deletes or vectors have dele
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
@@ -23,6 +25,7 @@ from pyspark.sql import types as spark_types
 
 from headgate.core.manifest import Metrics
 from headgate.errors import InvariantBroken
+from headgate.spark.arrow_read import is_read_by_arrow, read_by_arrow
 from headgate.spark.columns import FIELD_ID, LAST_UPDATED, LINEAGE, ROW_ID, spark_schema
 from headgate.spark.delete_positions import deleted_rows, previous_of
 from headgate.spark.lake import TableState
@@ -81,17 +84,26 @@ def _read_group(
     for field, column in fields.items():
         binary = isinstance(field.field_type, UUIDType)
         asked.append(_asked(field.field_id, spark_types.BinaryType() if binary else column.dataType))
-    # A path is a path, not a pattern.
-    reader = spark.read.schema(spark_types.StructType(asked)).option("__globPaths__", "false")
-    rows = reader.parquet(*(scanned.path for scanned in files))
-    described = _describe(spark, rows, files)
     deleted = [(n, one) for n, one in enumerate(files) if one.deletes]
-    if positions or lineage or deleted:
-        metadata = [
-            sf.col("_metadata.file_path").alias(_SPARK_PATH),
-            sf.col("_metadata.row_index").alias(POSITION),
-        ]
-        rows = rows.select("*", *metadata).join(sf.broadcast(described), on=_SPARK_PATH, how="inner")
+    if is_read_by_arrow(spark, files[0].path):
+        table = _describe({scanned.path: (n, scanned) for n, scanned in enumerate(files)})
+        shape = spark_types.StructType(asked)
+        rows = read_by_arrow(spark, table, state, shape, path=_SPARK_PATH, position=POSITION)
+    else:
+        # A path is a path, not a pattern.
+        reader = spark.read.schema(spark_types.StructType(asked)).option("__globPaths__", "false")
+        rows = reader.parquet(*(scanned.path for scanned in files))
+        spelled = _find_spelled(rows, files)
+        if positions or lineage or deleted:
+            path, position = sf.col("_metadata.file_path"), sf.col("_metadata.row_index").alias(POSITION)
+            name = None if lineage or deleted else _respelled(spelled, path)
+            if name is not None:
+                rows = rows.select("*", name.alias(FILE), position)
+            else:
+                # As Arrow, so that it is at hand in the plan: rows of Python would be handed over by workers.
+                described = sf.broadcast(spark.createDataFrame(_describe(spelled)))
+                rows = rows.select("*", path.alias(_SPARK_PATH), position)
+                rows = rows.join(described, on=_SPARK_PATH, how="inner")
     if deleted:
         rows = _without_deleted(rows, deleted, state)
     columns = [
@@ -139,8 +151,8 @@ def _no_rows(spark: SparkSession, state: TableState, *, positions: bool, lineage
     return spark.createDataFrame([], spark_types.StructType(fields))
 
 
-def _describe(spark: SparkSession, rows: DataFrame, files: Sequence[ScannedFile]) -> DataFrame:
-    """What Spark calls each file in its metadata column, with what the table knows of it.
+def _find_spelled(rows: DataFrame, files: Sequence[ScannedFile]) -> dict[str, tuple[int, ScannedFile]]:
+    """The files, with their numbers, by what Spark calls each in its metadata column.
 
     Every file must be found, once: one that Spark left out would be lost rows, and nobody would be told.
     """
@@ -149,15 +161,26 @@ def _describe(spark: SparkSession, rows: DataFrame, files: Sequence[ScannedFile]
     if len(planned) != len(files) or planned.keys() != listed.keys():
         odd = sorted(planned.keys() ^ listed.keys())
         raise InvariantBroken(f"invariant broken: Spark reads other files than were planned: {odd[:5]}")
+    return {re.sub("^file:/+", "file:/", name): planned[key] for key, name in listed.items()}
+
+
+def _respelled(files: Mapping[str, tuple[int, ScannedFile]], path: Column) -> Column | None:
+    """The table's name of a file from Spark's, where one rule makes all of them; it is cheaper than a join."""
+    if all(name == one.path for name, (_, one) in files.items()):
+        return path
+    if all(name.replace("file:/", "file:///", 1) == one.path for name, (_, one) in files.items()):
+        return sf.concat(sf.lit("file://"), sf.substr(path, sf.lit(len("file:/"))))
+    return None
+
+
+def _describe(files: Mapping[str, tuple[int, ScannedFile]]) -> pa.Table:
+    """What the table knows of each file, by what the reader calls it."""
     rows_by_name: dict[str, list[Any]] = {name: [] for name in _DESCRIBED.names}
-    for key, name in listed.items():
-        number, one = planned[key]
-        spelled = re.sub("^file:/+", "file:/", name)  # as the metadata column has it
-        values = (spelled, number, one.path, one.first_row_id, one.data_sequence_number)
+    for name, (number, one) in files.items():
+        values = (name, number, one.path, one.first_row_id, one.data_sequence_number)
         for column, value in zip(rows_by_name.values(), values, strict=True):
             column.append(value)
-    # As Arrow, so that it is at hand in the plan: rows of Python would have to be handed over by workers.
-    return spark.createDataFrame(pa.table(rows_by_name, schema=_DESCRIBED))
+    return pa.table(rows_by_name, schema=_DESCRIBED)
 
 
 def _normal(path: str) -> str:

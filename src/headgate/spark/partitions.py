@@ -77,6 +77,8 @@ def transform_column(transform: Transform[Any, Any], source: iceberg.IcebergType
             date = _date(source, column)
             return (sf.year(date) - _EPOCH_YEAR) * _MONTHS + sf.month(date) - 1
         case DayTransform():
+            if isinstance(source, iceberg.TimestamptzType):
+                return _floor_div(sf.unix_micros(column), _DAY_MICROS).cast("int")
             return sf.unix_date(_date(source, column))
         case HourTransform():
             if isinstance(source, iceberg.TimestamptzType):

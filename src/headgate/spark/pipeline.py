@@ -66,14 +66,15 @@ def run_pipeline(
     if pipeline.schedule.run == STREAM and key is not None:
         raise BadInput("key: a stream has a key for each of its batches", field="key")
     began_s = time.monotonic()
-    if key is not None and is_settled(lake, key):
+    target = lake.table(pipeline.target.table)
+    if key is not None and is_settled(target, key):
         return _done_before(pipeline, key)
     say(f"{pipeline.name}: {', '.join(pipeline.sources)} → {pipeline.target.table} ({pipeline.target.mode})")
     with spark_errors_as_ours(), active_session(_own_session(spark, lake)) as session:
         try:
             done = _run(session, lake, pipeline, key, say, stop)
         except BadInput as error:
-            if key is None or not is_key_taken(error) or not is_settled(lake, key):
+            if key is None or not is_key_taken(error) or not is_settled(target, key):
                 raise
             done = _done_before(pipeline, key)  # by the run before, whose answer was lost
     return replace(done, elapsed_s=time.monotonic() - began_s)
@@ -81,7 +82,7 @@ def run_pipeline(
 
 def _own_session(spark: SparkSession, lake: Lake) -> SparkSession:
     """A session whose temporary views nobody else sees."""
-    session = prepare_session(spark.newSession(), lake, jar=has_jar_catalog(spark))
+    session = prepare_session(spark.newSession(), lake, jar=has_jar_catalog(spark, lake))
     session.conf.set("spark.sql.shuffle.partitions", str(spark.conf.get("spark.sql.shuffle.partitions")))
     return session
 

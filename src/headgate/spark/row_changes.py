@@ -20,19 +20,22 @@ from headgate.client import Committed
 from headgate.client.changes import FROM_TABLE, File
 from headgate.client.results import MAIN
 from headgate.core.isolation import Command
-from headgate.errors import BadInput, CommitRefused, NotFound
+from headgate.core.write_modes import COPY as COPY
+from headgate.core.write_modes import MERGE as MERGE
+from headgate.core.write_modes import mode_of
+from headgate.errors import BadInput
 from headgate.spark.columns import LAST_UPDATED, ROW_ID
 from headgate.spark.delete_files import Deletes, write_deletes
 from headgate.spark.filters import Filter
 from headgate.spark.lake import LakeTable, TableState
 from headgate.spark.landing import discard_quietly, land
+from headgate.spark.repeats import find_landed
 from headgate.spark.runs import Run, new_run
 from headgate.spark.scan import FILE, Scan, ScannedFile
 from headgate.spark.session import SETTINGS
 from headgate.spark.writes import write_run
 
-COPY, MERGE = "copy-on-write", "merge-on-read"
-_DELETES_VERSION, _LINEAGE_VERSION = 2, 3
+_LINEAGE_VERSION = 3
 _NUMBERS = (
     spark_types.ByteType,
     spark_types.ShortType,
@@ -213,21 +216,12 @@ def begin(command: Command, table: LakeTable, options: JobOptions) -> Job:
         table=table,
         state=state,
         run=run,
-        mode=mode_of(state, command, options.get("mode")),
+        mode=mode_of(state.properties, state.format_version, command, options.get("mode")),
         branch=options.get("branch", MAIN),
         isolation=options.get("isolation", FROM_TABLE),
         summary=options.get("summary"),
         landed=None if key is None else find_landed(table, key),
     )
-
-
-def find_landed(table: LakeTable, key: str) -> Committed | None:
-    """The commit that landed under this key already: a job that is started again must not do its work twice."""
-    with table.lake.client() as client:
-        try:
-            return client.pending(key).look()
-        except (NotFound, CommitRefused, BadInput):
-            return None  # never asked for, or refused: then the commit will say so
 
 
 def session_of(given: SparkSession | None) -> SparkSession:
@@ -242,20 +236,6 @@ def session_of(given: SparkSession | None) -> SparkSession:
                 "build_session(…), or bring it there with prepare_session(…)",
                 field=name,
             )
-    return found
-
-
-def mode_of(state: TableState, command: Command, said: str | None) -> str:
-    """Copy-on-write or merge-on-read, as the caller says or else the table (`write.<command>.mode`)."""
-    name = "mode" if said is not None else f"write.{command}.mode"
-    found = (said if said is not None else state.properties.get(name, COPY)).lower()
-    if found not in (COPY, MERGE):
-        raise BadInput(f"{name}: expected {COPY} or {MERGE}, got {found[:40]!r}", field=name)
-    if found == MERGE and state.format_version < _DELETES_VERSION:
-        raise BadInput(
-            f"{name}: {MERGE} needs format version {_DELETES_VERSION}, the table has {state.format_version}",
-            field=name,
-        )
     return found
 
 

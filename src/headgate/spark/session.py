@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from headgate.errors import BadInput
 from headgate.spark.lake import Lake
 
-JAR_CATALOG = "headgate_jar"  # the Iceberg jar's catalog of the same service, for tables with delete files
+JAR_CATALOG = "headgate_jar"  # the Iceberg jar's catalog of the same lake, for tables with delete files
+_JAR_URI = f"spark.sql.catalog.{JAR_CATALOG}.uri"
 _ICEBERG_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 _ICEBERG_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
@@ -78,8 +79,8 @@ def prepare_session(spark: SparkSession, lake: Lake | None = None, *, jar: bool 
     for key, value in SETTINGS.items():
         spark.conf.set(key, value)
     if jar and lake is not None:
-        known = spark.conf.get(f"spark.sql.catalog.{JAR_CATALOG}.uri", None)
-        if known not in (None, lake.uri):
+        known = spark.conf.get(_JAR_URI, None)
+        if known not in (None, _uri_of(lake)):
             # Spark opens a catalog once per session and keeps it: a new address would be ignored in silence.
             raise BadInput(f"this session reads {known} already; take another session", field="lake")
         for key, value in jar_settings(lake).items():
@@ -100,14 +101,14 @@ def check_session(spark: SparkSession) -> None:
 
 
 def jar_settings(lake: Lake, catalog: str = JAR_CATALOG) -> dict[str, str]:
-    """The settings of the Iceberg jar's catalog of this service."""
+    """The settings of the Iceberg jar's catalog of this lake; BadInput for one that it cannot be pointed at."""
     prefix = f"spark.sql.catalog.{catalog}"
+    said = {**lake.identity(), **lake.storage} if lake.other is None else lake.properties
     options = {
+        **{_JAR_STORAGE.get(key, key): value for key, value in said.items()},
         "type": "rest",
-        "uri": lake.uri,
-        "cache-enabled": "false",  # what it shows is what the service says
-        **lake.identity(),
-        **{_JAR_STORAGE.get(key, key): value for key, value in lake.storage.items()},
+        "uri": _uri_of(lake),
+        "cache-enabled": "false",  # what it shows is what the catalog says
     }
     if "s3.endpoint" in lake.storage:
         options |= {"io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.path-style-access": "true"}
@@ -126,6 +127,20 @@ def hadoop_settings(lake: Lake) -> dict[str, str]:
     return {**found, "fs.s3.impl": _S3A}
 
 
-def has_jar_catalog(spark: SparkSession) -> bool:
-    """Whether this session reads tables through the Iceberg jar."""
-    return spark.conf.get(f"spark.sql.catalog.{JAR_CATALOG}", None) is not None
+def has_jar_catalog(spark: SparkSession, lake: Lake | None = None) -> bool:
+    """Whether this session reads tables through the Iceberg jar; those of a catalog that is not ours, if one is given."""
+    if spark.conf.get(f"spark.sql.catalog.{JAR_CATALOG}", None) is None:
+        return False
+    return lake is None or lake.other is None or spark.conf.get(_JAR_URI, None) == lake.properties.get("uri")
+
+
+def _uri_of(lake: Lake) -> str:
+    """Where the jar finds the catalog. It speaks REST; what it has for other catalogs has other names and settings."""
+    if lake.other is None:
+        return lake.uri
+    uri = lake.properties.get("uri", "")
+    if lake.properties.get("type", "rest") != "rest" or not uri.startswith("http"):
+        raise BadInput(
+            f"jar: the Iceberg jar is pointed at REST catalogs only, and {lake.other} is none", field="jar"
+        )
+    return uri

@@ -13,7 +13,19 @@ from headgate.spark.lake import Lake, LakeTable
 _SPARKS_OWN = frozenset(("checkpointlocation", "path", "queryname"))
 _STORAGE = ("s3.", "client.", "py-io-impl")
 _SUMMARY = "summary."
-_WORDS = ("uri", "table", "token", "credential", "branch", "key", "replace-partitions", "fold", "snapshot-id")
+_CATALOG = "catalog."
+_WORDS = (
+    "uri",
+    "table",
+    "catalog",
+    "token",
+    "credential",
+    "branch",
+    "key",
+    "replace-partitions",
+    "fold",
+    "snapshot-id",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +48,23 @@ def read_options(said: Mapping[str, str]) -> SourceOptions:
     summary = {
         name.removeprefix(_SUMMARY): value for name, value in options.items() if name.startswith(_SUMMARY)
     }
-    known = {*_WORDS, *_SPARKS_OWN, *storage, *(f"{_SUMMARY}{name}" for name in summary)}
+    properties = {
+        name.removeprefix(_CATALOG): value for name, value in options.items() if name.startswith(_CATALOG)
+    }
+    known = {
+        *_WORDS,
+        *_SPARKS_OWN,
+        *storage,
+        *(f"{_SUMMARY}{name}" for name in summary),
+        *(f"{_CATALOG}{name}" for name in properties),
+    }
     if unknown := sorted(set(options) - known):
         raise BadInput(
-            f"option {unknown[0]}: not known; known are {', '.join(_WORDS)}, summary.* and s3.*",
+            f"option {unknown[0]}: not known; known are {', '.join(_WORDS)}, catalog.*, summary.* and s3.*",
             field=unknown[0],
         )
-    for name in ("uri", "table"):
-        if not options.get(name):
-            raise BadInput(f'option {name}: needed, as in .option("{name}", …)', field=name)
-    lake = Lake(
-        options["uri"],
-        token=options.get("token"),
-        credential=_read_credential(options.get("credential")),
-        storage=storage,
-    )
     return SourceOptions(
-        table=lake.table(options["table"]),
+        table=_read_lake(options, storage, properties).table(_needed(options, "table")),
         branch=options.get("branch", MAIN),
         key=options.get("key"),
         replace_partitions=_read_flag(options, "replace-partitions"),
@@ -60,6 +72,31 @@ def read_options(said: Mapping[str, str]) -> SourceOptions:
         snapshot_id=_read_id(options.get("snapshot-id")),
         summary=summary or None,
     )
+
+
+def _read_lake(options: Mapping[str, str], storage: Mapping[str, str], properties: Mapping[str, str]) -> Lake:
+    """The service, or with `catalog` a catalog that is not ours, of which `catalog.…` are the properties."""
+    if "catalog" not in options:
+        if properties:
+            raise BadInput(
+                'option catalog: needed with its properties, as in .option("catalog", …)', field="catalog"
+            )
+        return Lake(
+            _needed(options, "uri"),
+            token=options.get("token"),
+            credential=_read_credential(options.get("credential")),
+            storage=storage,
+        )
+    for name in ("uri", "token", "credential"):
+        if name in options:
+            raise BadInput(f"option {name}: goes without catalog; say catalog.{name} instead", field=name)
+    return Lake.over(_needed(options, "catalog"), {**properties, **storage})
+
+
+def _needed(options: Mapping[str, str], name: str) -> str:
+    if not options.get(name):
+        raise BadInput(f'option {name}: needed, as in .option("{name}", …)', field=name)
+    return options[name]
 
 
 def _read_flag(options: Mapping[str, str], name: str) -> bool:

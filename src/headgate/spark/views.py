@@ -294,7 +294,7 @@ def _session(spark: SparkSession | None, lake: Lake) -> SparkSession:
     parent = spark or SparkSession.getActiveSession()
     if parent is None:
         raise BadInput("spark: no session is active; start one with build_session", field="spark")
-    session = prepare_session(parent.newSession(), lake, jar=has_jar_catalog(parent))
+    session = prepare_session(parent.newSession(), lake, jar=has_jar_catalog(parent, lake))
     session.conf.set("spark.sql.shuffle.partitions", str(parent.conf.get("spark.sql.shuffle.partitions")))
     return session
 

@@ -16,6 +16,7 @@ from headgate.spark.data_files import write_files
 from headgate.spark.filters import read_filter
 from headgate.spark.lake import LakeTable, TableState
 from headgate.spark.landing import discard_quietly, land
+from headgate.spark.repeats import find_landed
 from headgate.spark.runs import Run, new_run
 
 APPEND, OVERWRITE, REPLACE_PARTITIONS = "append", "overwrite", "replace_partitions"
@@ -55,13 +56,18 @@ def write(
     summary: Mapping[str, str] | None = None,
     road: str | None = None,
 ) -> Written:
-    """Write the rows and commit them, once. Without rows only an overwrite commits anything."""
+    """Write the rows and commit them, once. Without rows only an overwrite commits anything.
+
+    A key whose commit has landed already, by a run whose answer was lost, is not committed again: no rows are written.
+    """
     if mode not in _MODES:
         raise BadInput(f"mode: expected one of {', '.join(_MODES)}, got {mode!r}", field="mode")
     if filter is not None and mode != OVERWRITE:
         raise BadInput(f"filter: only mode={OVERWRITE} takes one", field="filter")
     run, state = new_run(key), table.load()
     base = state.snapshot_id(branch)
+    if key is not None and (landed := find_landed(table, key)) is not None:
+        return Written(landed, (), 0, run)
     row_filter: object = None
     if mode == OVERWRITE:
         row_filter = _wire_filter(df, filter, state)

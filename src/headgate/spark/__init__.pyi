@@ -1,0 +1,20 @@
+# What `__init__.py` gives on demand, for type checkers.
+from headgate.spark.compaction import compact as compact
+from headgate.spark.create_table import create_if_missing as create_if_missing
+from headgate.spark.data_source import register as register
+from headgate.spark.deletes import delete as delete
+from headgate.spark.lake import Lake as Lake
+from headgate.spark.lake import LakeTable as LakeTable
+from headgate.spark.maintain import expire as expire
+from headgate.spark.maintain import remove_orphans as remove_orphans
+from headgate.spark.merges import merge as merge
+from headgate.spark.pipeline import run_pipeline as run_pipeline
+from headgate.spark.pipeline_file import read_pipeline as read_pipeline
+from headgate.spark.pipeline_spec import TableShape as TableShape
+from headgate.spark.session import build_session as build_session
+from headgate.spark.session import prepare_session as prepare_session
+from headgate.spark.streams import stream as stream
+from headgate.spark.updates import update as update
+from headgate.spark.views import create_view_job as create_view_job
+from headgate.spark.views import refresh as refresh
+from headgate.spark.writes import write as write
