@@ -120,7 +120,7 @@ def audit_table(
         expected_snapshot_ids=frozenset(expected),
         forbidden_snapshot_ids=frozenset(forbidden),
     )
-    return Driver(Objects(), lambda _: None).run(audit(load_table(uri, f"{NS}.{table}", None), options))
+    return Driver(Objects(), lambda *_: None).run(audit(load_table(uri, f"{NS}.{table}", None), options))
 
 
 def must_be_sound(uri: str, table: str, **known: Iterable[int]) -> Report:

@@ -7,6 +7,7 @@ from bench.common import NAMESPACE
 from bench.spark import Bench, Case, run_case
 from bench.spark_meter import Meter
 from pyspark.sql import SparkSession
+from tools.service_process import Service
 
 from headgate.spark.lake import Lake
 
@@ -14,8 +15,9 @@ ROWS = 3_000
 
 
 @pytest.fixture(scope="module")
-def bench(spark: SparkSession, lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(spark: SparkSession, service: Service, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A bench with few rows in the session of the tests."""
+    lake = Lake(service.uri)
     lake.catalog().create_namespace_if_not_exists(NAMESPACE)
     made = Bench(spark, lake, Meter(spark), tmp_path_factory.mktemp("bench"), ROWS, 2)
     made.prepare()
