@@ -22,17 +22,17 @@ def test_arguments_that_choose_tests_run_in_one_process(words: list[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("spark", "others", "wanted"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (5, 0, 0), (0, 2, 2), (3, 1, 1)]
+    ("one", "other", "wanted"), [(0, 0, 0), (1, 0, 1), (0, 1, 1), (5, 0, 0), (0, 2, 2), (3, 1, 1)]
 )
 def test_one_failing_half_fails_the_run_and_both_are_heard(
-    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], spark: int, others: int, wanted: int
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], one: int, other: int, wanted: int
 ) -> None:
     half = tmp_path / "half.py"
     half.write_text(
         "import sys\n"
         "marks = sys.argv[sys.argv.index('-m') + 1]\n"
         "print('half:', marks, sys.argv[-1])\n"
-        f"sys.exit({{'spark': {spark}, 'not spark': {others}}}[marks])\n"
+        f"sys.exit({{'spark': {one}, 'not spark': {other}}}[marks])\n"
     )
     assert run_halves(["-q"], pytest=[sys.executable, str(half)]) == wanted
     told = capfdbinary.readouterr().out
