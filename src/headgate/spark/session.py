@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headgate.errors import BadInput
 from headgate.spark.lake import Lake
@@ -99,17 +98,6 @@ def check_session(spark: SparkSession) -> None:
                 "or bring it to our settings by `prepare_session`",
                 field=key,
             )
-
-
-def with_setting(rows: DataFrame, name: str, value: str) -> DataFrame:
-    """The same rows in a copy of their session that has one more setting; whoever shares the session does not see it."""
-    session = rows.sparkSession
-    java: Any = session._jvm
-    copy = rows._jdf.sparkSession().cloneSession()
-    copy.conf().set(name, value)
-    return DataFrame(
-        java.org.apache.spark.sql.classic.Dataset.ofRows(copy, rows._jdf.queryExecution().analyzed()), session
-    )
 
 
 def jar_settings(lake: Lake, catalog: str = JAR_CATALOG) -> dict[str, str]:
