@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -176,6 +176,11 @@ def compact_files(world: World) -> None:
 # --- the end ------------------------------------------------------------------------------------------------
 
 
+def _rows_left(summary: Mapping[str, str]) -> int:
+    """The rows of the table after a commit; Iceberg's total counts those that delete files hide, too."""
+    return int(summary.get("total-records", "0")) - int(summary.get("total-position-deletes", "0"))
+
+
 def print_commits(world: World, began_ms: int) -> None:
     """The table's snapshots, oldest first, with who made each."""
     state = world.table.load(all_snapshots=True)
@@ -186,7 +191,7 @@ def print_commits(world: World, began_ms: int) -> None:
         by = said.get(BY, "compaction" if operation == "replace" else "")
         print(
             f"  {number:2d}  {(snapshot.timestamp_ms - began_ms) / 1000:5.1f} s  {by:15s}  {operation:10s}"
-            f"  {said.get('added-records', '0'):>10s}  {said.get('total-records', '?'):>13s}"
+            f"  {said.get('added-records', '0'):>10s}  {_rows_left(said):>13d}"
             f"  {said.get('total-data-files', '?'):>5s}"
         )
 

@@ -17,12 +17,11 @@ from headgate.library.policy import Attempted, Ended, Event, Policy, word_of
 from headgate.library.reading import Reading
 from headgate.library.requests import Request, Sender
 from headgate.library.roads import Road
-from headgate.library.writes import Source
 
 _T = TypeVar("_T")
 
 
-class Handle(Source):
+class Handle:
     """A table as its caller opened it, and how to reach it."""
 
     def __init__(self, road: Road, policy: Policy, sender: Sender | None = None) -> None:

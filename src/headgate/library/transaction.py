@@ -32,7 +32,7 @@ from headgate.library.reading import Reading, Staged, to_iceberg, to_whole_icebe
 from headgate.library.requests import Request
 from headgate.library.row_filters import Filter, to_expression, to_json
 from headgate.library.steps import Step
-from headgate.library.writes import Source, Writes
+from headgate.library.writes import Writes
 
 # Requirement: the field that holds what it asserts, and where a table has that.
 _ASSERTED: Mapping[str, tuple[str, str]] = {
@@ -62,7 +62,7 @@ class _Collector(IcebergTransaction):
         return self
 
 
-class _Staging(Source):
+class _Staging:
     """The table as the transaction has made it so far."""
 
     def __init__(self, handle: Handle, table: TableMetadata) -> None:

@@ -8,7 +8,7 @@ dynamic overwrite, or the scan that the caller names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -29,16 +29,14 @@ from headgate.library.upserts import check_keys, check_unique, find_changed, wit
 _T = TypeVar("_T")
 
 
-class Source:
+class Source(Protocol):
     """Where writes read the table: as it is now, and as it was when its handle was opened or refreshed."""
 
     def now(self, branch: str) -> Reading:
         """The branch at its head of now."""
-        raise NotImplementedError
 
     def opened(self, branch: str) -> Reading:
         """The branch as the caller knows it: the base of files that the caller chose."""
-        raise NotImplementedError
 
 
 class Writes(Generic[_T]):
