@@ -18,6 +18,8 @@ from pathlib import Path
 
 _PYTEST = (sys.executable, "-m", "pytest")
 _NOTHING_COLLECTED = 5
+# Every JVM of the tests lives for seconds to minutes, on two cores: the second compiler costs more than it gives.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def is_whole(words: Sequence[str]) -> bool:
@@ -50,6 +52,7 @@ def run_halves(words: Sequence[str], *, pytest: Sequence[str] = _PYTEST) -> int:
 
 def main(words: Sequence[str]) -> int:
     """What pytest says of these arguments."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA)
     if is_whole(words):
         return run_halves(words)
     os.execv(sys.executable, [*_PYTEST, *words])

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+# Queries run as they are read: for small data, what compiling them costs is more than it gives.
+UNCOMPILED = {"spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.codegen.wholeStage": "false"}
 _ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -42,8 +44,7 @@ def brief_settings(folder: Path) -> dict[str, str]:
         "spark.driver.extraJavaOptions": (
             f"{quiet['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         ),
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.codegen.wholeStage": "false",
+        **UNCOMPILED,
     }
 
 

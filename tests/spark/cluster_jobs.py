@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
+from tools.spark_local import UNCOMPILED
 
 from headgate.spark.compaction import compact
 from headgate.spark.create_table import create_if_missing
@@ -36,8 +37,7 @@ SETTINGS = {
     "spark.executor.memory": "600m",
     "spark.executor.extraJavaOptions": _BRIEF,
     "spark.driver.extraJavaOptions": _BRIEF,
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
+    **UNCOMPILED,
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
 }

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tools.spark_local import UNCOMPILED
 
 from headgate.spark.data_source import register
 from headgate.spark.lake import Lake
@@ -77,6 +78,7 @@ def main() -> None:
     """Run the plan of the command line."""
     plan = DriverPlan(**json.loads(sys.argv[1]))
     local = {
+        **UNCOMPILED,
         # It lives for seconds, and most of them went into compiling what runs once.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.bindAddress": "127.0.0.1",

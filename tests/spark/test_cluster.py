@@ -23,6 +23,7 @@ from tools.hadoop_s3_jars import load_s3_jars
 from tools.iceberg_jar import JarError, find_java, load_iceberg_jar
 from tools.service_process import Service
 from tools.spark_cluster import Cluster, running_cluster
+from tools.spark_local import UNCOMPILED
 
 from headgate.spark.data_files import NATIVE, PYTHON
 from headgate.spark.lake import Lake
@@ -68,6 +69,7 @@ class Place:
     def run(self, *words: str, python: Path | None = None) -> subprocess.CompletedProcess[str]:
         """One command, sent to the cluster."""
         settings = {
+            **UNCOMPILED,
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.executor.memory": "600m",
@@ -129,15 +131,6 @@ def test_a_pipeline_runs_on_both_workers_with_the_package_that_was_sent(place: P
         one for one in packages if not re.search(r"/headgate-[^/]+\.zip/headgate/__init__\.pyc?$", one)
     } == set()
     assert [bool(list(worker.glob("app-*"))) for worker in place.cluster.workers] == [True, True]
-
-    deleted = _summary(
-        place.run("delete", "cluster.numbers", "--where", "id % 10 = 3", "--mode", "merge-on-read", "--json")
-    )
-    assert deleted["rows-deleted"] == 10
-    compacted = _summary(place.run("compact", "cluster.numbers", "--all", "--min-files", "1", "--json"))
-    assert compacted["groups-left-out"] == 0
-    left = catalog.load_table("cluster.numbers").scan().to_arrow()["id"].to_pylist()
-    assert sorted(left) == [number for number in range(100) if number % 10 != 3]
     audit_namespace(catalog, place.service.uri, "cluster")
 
 

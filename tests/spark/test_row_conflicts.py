@@ -144,6 +144,25 @@ def test_inserts_of_one_new_key_by_two_merges_do_not_both_land(tables_v2: Tables
     assert tables_v2.rows("t") == [(2, "y")]
 
 
+def test_what_others_commit_while_a_merge_puts_its_source_down_is_no_conflict(
+    tables_v2: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tables_v2.create("t", COLUMNS)
+    tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} VALUES (1, 'old')")
+    rows = tables_v2.spark.createDataFrame([(1, "new"), (2, "new")], COLUMNS)
+    put_down = DataFrame.localCheckpoint
+
+    def overtaken(self: DataFrame, eager: bool = True) -> DataFrame:
+        tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} VALUES (2, 'theirs')")
+        return put_down(self, eager)
+
+    monkeypatch.setattr(type(rows), "localCheckpoint", overtaken)
+    said = {"when_matched_update": "all", "when_not_matched_insert": "all"}
+    changed = merge(table, rows, ["id"], isolation="serializable", **said)
+    assert (changed.updated, changed.inserted) == (2, 0)
+    assert tables_v2.rows("t") == [(1, "new"), (2, "new")]
+
+
 def test_a_row_that_two_delete_files_name_is_not_counted_as_inserted_by_a_merge(tables_v2: Tables) -> None:
     table = tables_v2.create("t", COLUMNS)
     tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range(10)")

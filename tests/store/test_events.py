@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.store.builders import Catalog, drop, new_id, put_event, put_key, rename, swap
+from tests.store.builders import Catalog, drop, new_id, put_event, put_key, rename, swap, view
 
 
 def test_the_feed_of_an_entry_has_its_events_only_in_order_page_by_page(catalog: Catalog) -> None:
@@ -32,6 +32,17 @@ def test_an_entry_keeps_its_feed_over_a_rename_and_a_drop(catalog: Catalog) -> N
     catalog.must(drop(catalog.header("u")), put_event("three", name="u", id=header.id))
     kinds = [stored.event.kind for stored in catalog.store.read_entry_events(header.id, after=0, limit=9)]
     assert kinds == ["one", "two", "three"]
+
+
+def test_recent_tables_are_those_of_the_newest_events(catalog: Catalog) -> None:
+    ids = {name: catalog.create(name).id for name in ("a", "b", "c", "gone")}
+    catalog.must(view("v", id=(viewed := new_id())))
+    for name in ("b", "c", "a", "gone", "c"):
+        catalog.must(put_event("commit", name=name, id=ids[name]))
+    catalog.must(put_event("view", name="v", id=viewed), put_event("of nothing"))
+    catalog.must(drop(catalog.header("gone")))
+    assert [header.name for header in catalog.store.recent_tables(limit=9)] == ["c", "a", "b"]
+    assert [header.name for header in catalog.store.recent_tables(limit=1)] == ["c"]
 
 
 def test_the_event_of_a_snapshot_is_found_by_entry_and_id(catalog: Catalog) -> None:

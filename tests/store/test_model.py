@@ -177,6 +177,7 @@ def picture(store: Store) -> dict[str, object]:
             store.list_entries(levels, kind, after=None, limit=9) for levels in LEVELS for kind in Kind
         ],
         "stale": store.stale_checkpoints(limit=3),
+        "recent": store.recent_tables(limit=3),
         "keys": [store.load_key(principal, key) for principal in LOCATIONS for key in NAMES],
         "keys at once": store.load_keys([(principal, key) for principal in LOCATIONS for key in NAMES]),
         "journal": journal_of(store),

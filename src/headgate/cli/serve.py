@@ -12,6 +12,7 @@ from headgate.service.logs import redact, set_up_logs
 from headgate.service.routes import all_routes
 from headgate.service.server import open_socket, serve
 from headgate.service.services import open_services
+from headgate.service.warm_up import warm_up
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,6 +28,7 @@ def run(parsed: argparse.Namespace) -> int:
     set_up_logs(settings.log_level)
     with open_socket(settings) as listener:
         services = open_services(settings)
+        warm_up(services, budget_s=settings.warm_up_s)
         jobs.start(services)
         expiry.start(services)
         merging.start(services)

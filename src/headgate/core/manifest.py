@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from headgate.core.value import Record
 
-# Dates are days and times are micro- or nanoseconds, as the specification stores them.
-PartitionValue = bool | int | float | str | bytes | Decimal | UUID | None
+if TYPE_CHECKING:
+    # Dates are days and times are micro- or nanoseconds, as the specification stores them.
+    PartitionValue = bool | int | float | str | bytes | Decimal | UUID | None
+else:
+    PartitionValue = Any  # footprints hold plain ones only, and msgspec decodes no union of several texts
 # The path column of position delete files (spec, "Reserved Field IDs"); its bounds may name the one file they are for.
 DELETE_PATH_ID = 2147483546
 

@@ -40,7 +40,10 @@ def _describe(owner: type[msgspec.Struct]) -> Mapping[str, Field[object]]:
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """A frozen value that stays inside, and is made with every commit: a dataclass, but for how it is made."""
+class Record(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A frozen value that stays inside, and is made with every commit: a dataclass, but for how it is made.
+
+    Where the store keeps one (`format.footprints`), it is an array of its fields in their order.
+    """
 
     __dataclass_fields__ = _DataclassFields()

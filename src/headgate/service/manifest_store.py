@@ -168,26 +168,47 @@ class ManifestStore:
 
     def read_changes(self, manifests: Sequence[ManifestFile]) -> ManifestChanges:
         """What the snapshot of each manifest itself added and removed in it."""
-        with self._lock:
-            known = [self._changes.get(_key(manifest)) for manifest in manifests]
+        known = self._read_inline(manifests)
         return ManifestChanges(
             tuple([self._read_changes(m) if k is None else k for m, k in zip(manifests, known, strict=True)])
         )
 
+    def warm_up(self, snapshots: Sequence[Snapshot], footprints: LoadFootprints) -> None:
+        """Remember what footprints tell of these snapshots; files are not read."""
+        bodies = footprints([snapshot.snapshot_id for snapshot in snapshots])
+        told = [s for s in snapshots if decode_footprint(bodies.get(s.snapshot_id, b"")) is not None]
+        own = self.read_own(told, lambda _: bodies)
+        self._read_inline([manifest for of in own.of for manifest in of])
+
+    def _read_inline(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestEntry, ...] | None]:
+        """The changes of those that are remembered, or that a footprint held."""
+        with self._lock:
+            found = [self._changes.get(_key(manifest)) for manifest in manifests]
+            kept = [
+                self._inline.get(manifest.manifest_path) if known is None else None
+                for manifest, known in zip(manifests, found, strict=True)
+            ]
+        decoded = []
+        for at, own in enumerate(kept):
+            if own is not None and own.manifest == manifests[at] and (changes := own.changes()) is not None:
+                found[at] = changes
+                size_bytes = _CHANGES_BYTES + _DECODED_PER_ENCODED * len(own.encoded_changes or b"")
+                decoded.append((_key(own.manifest), changes, size_bytes))
+        with self._lock:
+            for key, changes, size_bytes in decoded:
+                self._changes.put(key, changes, size_bytes=size_bytes)
+        return found
+
     def _read_changes(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         with self._lock:
-            own = self._inline.get(manifest.manifest_path)
             written = self._written.get(manifest.manifest_path)
-        found = None if own is None or own.manifest != manifest else own.changes()
-        if found is None and written is not None and written.entries and manifest.first_row_id is None:
+        found = None
+        if written is not None and written.entries and manifest.first_row_id is None:
             found = inherit(find_changes(written.entries, manifest), manifest)
         if found is None:
             found = find_changes(self.read_entries(manifest), manifest)
-        size_bytes = _CHANGES_BYTES + (
-            count_bytes(found) if own is None else _DECODED_PER_ENCODED * len(own.encoded_changes or b"")
-        )
         with self._lock:
-            self._changes.put(_key(manifest), found, size_bytes=size_bytes)
+            self._changes.put(_key(manifest), found, size_bytes=_CHANGES_BYTES + count_bytes(found))
         return found
 
     def find_live(self, wanted: FindLive, footprints: LoadFootprints) -> FoundLive:

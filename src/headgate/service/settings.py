@@ -136,6 +136,9 @@ class Settings:
     manifest_cache_bytes: int = _setting(
         256 << 20, "memory for parsed manifests; the least recently used go first", low=0, high=1 << 40
     )
+    warm_up_s: float = _setting(
+        1.0, "at start, how long the tables that were changed last may be read ahead", low=0, high=60
+    )
     checkpoint_interval_s: float = _setting(
         1.0, "how often metadata files of tables that moved are written", low=0.01, high=3600
     )

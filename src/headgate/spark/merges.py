@@ -1,8 +1,9 @@
 """MERGE: rows of a source update, delete or insert rows of a table, by one commit.
 
-The source is put down once, because it is asked several times and must answer alike. One join over the columns of the
-condition finds the pairs; then only files with rows to change are read whole. A row of the table may be matched by one
-row of the source only: which of two would win?
+The source is put down once, because it is asked several times and must answer alike; only then is the table read, so
+that what others commit meanwhile is no conflict. One join over the columns of the condition finds the pairs; then only
+files with rows to change are read whole. A row of the table may be matched by one row of the source only: which of two
+would win?
 """
 
 from __future__ import annotations
@@ -77,17 +78,23 @@ def merge(
     job = begin(Command.MERGE, table, options)
     if job.landed is not None:
         return job.nothing()
-    clauses = read_clauses(
-        job.spark,
-        job.state,
-        source,
-        on,
-        update=(when_matched_update, when_matched_update_if),
-        delete=when_matched_delete,
-        insert=(when_not_matched_insert, when_not_matched_insert_if),
-    )
+
+    def read_said(job: Job) -> Clauses:
+        return read_clauses(
+            job.spark,
+            job.state,
+            source,
+            on,
+            update=(when_matched_update, when_matched_update_if),
+            delete=when_matched_delete,
+            insert=(when_not_matched_insert, when_not_matched_insert_if),
+        )
+
+    read_said(job)  # what does not fit is refused before the source is asked
     # A lost block of a local checkpoint stops the job, where a cache would quietly ask a source that has moved on.
     fixed = source.withColumn(SOURCE_ID, sf.monotonically_increasing_id()).localCheckpoint(eager=True)
+    job = job.renewed()  # a slow source is no reason to be overtaken: nothing of the table was read so far
+    clauses = read_said(job)
     where = from_wire(find_scope(job.state, fixed, clauses.on), sql="true")
     scan = plan(job.state, row_filter=where.expression, branch=job.branch)
     matched = _match(job, scan, fixed, clauses)

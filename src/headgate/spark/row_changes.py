@@ -10,7 +10,7 @@ format version 3: a copied row also keeps when it was last changed, a changed ro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -105,6 +105,10 @@ class Job:
     def lineage(self) -> tuple[str, ...]:
         """The columns of row ids that written files keep."""
         return (ROW_ID, LAST_UPDATED) if self.keeps_lineage else ()
+
+    def renewed(self) -> Job:
+        """The same job on the table as it is now, for one that has read nothing of it yet."""
+        return replace(self, state=self.table.load())
 
     def nothing(self) -> Changed:
         """The end of a job that changes no row, now or because it did all before."""

@@ -352,6 +352,9 @@ class Store(Protocol):
     def stale_checkpoints(self, *, limit: int) -> list[EntryHeader]:
         """Tables whose newest metadata file is behind their head."""
 
+    def recent_tables(self, *, limit: int) -> list[EntryHeader]:
+        """Tables of which the newest events tell, the latest first; only so many events are looked at."""
+
     def load_key(self, principal: str, key: str) -> KeyRecord | None:
         """The verdict stored under a key."""
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 
 from headgate.errors import StorageFailed
 from headgate.store.base import (
@@ -29,7 +30,7 @@ from headgate.store.base import (
     StoredEvent,
 )
 from headgate.store.memory_write import MemoryRows
-from headgate.store.rows import path_of, wanted_from
+from headgate.store.rows import RECENT_EVENTS, path_of, wanted_from
 
 
 class MemoryStore:
@@ -117,6 +118,14 @@ class MemoryStore:
             tables = [head.header for head in self._rows.heads.values() if head.header.kind is Kind.TABLE]
         stale = [header for header in tables if (header.checkpoint_version or 0) < header.version]
         return sorted(stale, key=lambda header: header.id)[:limit]
+
+    def recent_tables(self, *, limit: int) -> list[EntryHeader]:
+        """Tables of which the newest events tell, the latest first."""
+        with self._held():
+            newest = islice(reversed(self._rows.events.values()), RECENT_EVENTS)
+            ids = dict.fromkeys(event.entry_id for event in newest)
+            found = [head.header for id_ in ids if id_ and (head := self._rows.heads.get(id_)) is not None]
+        return [header for header in found if header.kind is Kind.TABLE][:limit]
 
     def iter_headers(self) -> Iterator[EntryHeader]:
         """Every entry, by namespace and name."""

@@ -239,6 +239,10 @@ class PostgresStore:
         """Tables whose newest metadata file is behind their head."""
         return self._run(lambda db: postgres_read.stale_checkpoints(db, limit))
 
+    def recent_tables(self, *, limit: int) -> list[EntryHeader]:
+        """Tables of which the newest events tell, the latest first; only so many events are looked at."""
+        return self._run(lambda db: postgres_read.recent_tables(db, limit))
+
     def iter_headers(self) -> Iterator[EntryHeader]:
         """Every entry, by namespace and name; page by page, so no transaction stays open between two."""
         after: tuple[Levels, str] = ((), "")

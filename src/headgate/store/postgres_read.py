@@ -25,6 +25,7 @@ from headgate.store.postgres_upkeep import Connection
 from headgate.store.rows import (
     HEAD_COLUMNS,
     HEADER_COLUMNS,
+    RECENT_EVENTS,
     entry_of,
     event_of,
     header_of,
@@ -136,6 +137,20 @@ WHERE kind = 'table' AND (checkpoint_version IS NULL OR checkpoint_version < ver
 
 def stale_checkpoints(db: Connection, limit: int) -> list[EntryHeader]:
     return [header_of(row) for row in db.execute(_STALE_CHECKPOINTS, (limit,))]
+
+
+_RECENT_TABLES = f"""
+SELECT {HEADER_COLUMNS} FROM entries JOIN (
+    SELECT entry_id, max(sequence) AS latest
+    FROM (SELECT entry_id, sequence FROM events ORDER BY sequence DESC LIMIT {RECENT_EVENTS}) AS newest
+    WHERE entry_id IS NOT NULL GROUP BY entry_id
+) AS told ON told.entry_id = entries.id
+WHERE entries.kind = 'table' ORDER BY latest DESC LIMIT %s
+"""
+
+
+def recent_tables(db: Connection, limit: int) -> list[EntryHeader]:
+    return [header_of(row) for row in db.execute(_RECENT_TABLES, (limit,))]
 
 
 _PAGE_OF_HEADERS = f"""

@@ -33,6 +33,7 @@ from headgate.store.base import (
 # also the separator of the REST protocol, where no level can contain it either.
 _SEPARATOR = "\x1f"
 
+RECENT_EVENTS = 1000  # so far back a store looks for the tables of the newest events
 HEADER_COLUMNS = (
     "id, namespace, name, kind, uuid, version, epoch, location, metadata_location, "
     "checkpoint_location, checkpoint_version"

@@ -268,6 +268,10 @@ class SqliteStore:
         """Tables whose newest metadata file is behind their head."""
         return self._read(lambda db: sqlite_read.stale_checkpoints(db, limit))
 
+    def recent_tables(self, *, limit: int) -> list[EntryHeader]:
+        """Tables of which the newest events tell, the latest first; only so many events are looked at."""
+        return self._read(lambda db: sqlite_read.recent_tables(db, limit))
+
     def iter_headers(self) -> Iterator[EntryHeader]:
         """Every entry, by namespace and name; page by page, so no transaction stays open between two."""
         after: tuple[Levels, str] = ((), "")
