@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform, VoidTransform
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from headgate.errors import BadInput
 from headgate.spark.layout import distribution_of, rows_per_file
+from headgate.spark.session import with_setting
 from headgate.spark.writer_options import writer_options
 from headgate.spark.writes import Written, write
 from tests.spark.tables import Tables
@@ -47,6 +49,45 @@ def test_rows_of_a_sorted_table_are_in_its_order(tables_v2: Tables) -> None:
         ids = pq.read_table(file, columns=["id"]).column("id").to_pylist()
         assert ids == sorted(ids, reverse=True)
     assert len(tables_v2.rows("t")) == 30
+
+
+@pytest.mark.parametrize("order", ["", "id DESC NULLS LAST"], ids=["as they come", "sorted"])
+def test_a_task_with_more_partitions_than_it_writes_at_once_makes_one_file_of_each(
+    tables_v2: Tables, order: str
+) -> None:
+    table = tables_v2.create("t", partitioned="name")
+    if order:
+        tables_v2.sql(f"ALTER TABLE {tables_v2.name('t')} WRITE ORDERED BY {order}")
+    query = "SELECT id, 'n' || (id % 100) AS name FROM range(0, 2000, 1, 1)"
+    written = write(tables_v2.spark.sql(query), table)
+    assert len(written.files) == 100
+    for file in local(written) if order else ():
+        ids = pq.read_table(file, columns=["id"]).column("id").to_pylist()
+        assert ids == sorted(ids, reverse=True)
+    assert len(tables_v2.rows("t")) == 2000
+
+
+def test_what_a_write_sets_for_itself_is_not_seen_by_the_session(tables_v2: Tables) -> None:
+    name = "spark.sql.maxConcurrentOutputFileWriters"
+    before = tables_v2.spark.conf.get(name)
+    rows = many(tables_v2, 3)
+    copied = with_setting(rows, name, "7")
+    assert copied._jdf.sparkSession().conf().get(name) == "7"  # type: ignore[operator]
+    assert tables_v2.spark.conf.get(name) == before
+    assert sorted(copied.collect()) == sorted(rows.collect())
+
+
+def test_without_a_copy_of_the_session_rows_are_written_as_it_is_set(tables_v2: Tables) -> None:
+    class Bare:
+        """What a Spark that has no such method looks like."""
+
+        def sparkSession(self) -> object:
+            raise Py4JError("no cloneSession here")
+
+    rows = many(tables_v2, 3)
+    rows._jdf, kept = Bare(), rows._jdf  # type: ignore[assignment]
+    assert with_setting(rows, "spark.sql.maxConcurrentOutputFileWriters", "7") is rows
+    rows._jdf = kept
 
 
 def test_files_do_not_grow_past_the_target_size(tables_v2: Tables) -> None:

@@ -150,7 +150,7 @@ def test_what_others_commit_while_a_merge_puts_its_source_down_is_no_conflict(
     table = tables_v2.create("t", COLUMNS)
     tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} VALUES (1, 'old')")
     rows = tables_v2.spark.createDataFrame([(1, "new"), (2, "new")], COLUMNS)
-    put_down = DataFrame.localCheckpoint
+    put_down = type(rows).localCheckpoint
 
     def overtaken(self: DataFrame, eager: bool = True) -> DataFrame:
         tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} VALUES (2, 'theirs')")

@@ -21,10 +21,10 @@ from headgate.spark.arrow_road import write_by_arrow
 from headgate.spark.columns import fit
 from headgate.spark.footers import Written, describe_files
 from headgate.spark.lake import TableState
-from headgate.spark.layout import arrange, folders_of, rows_per_file
+from headgate.spark.layout import arrange, folders_at_once, folders_of, rows_per_file
 from headgate.spark.partitions import partition_columns
 from headgate.spark.runs import Run
-from headgate.spark.session import check_session
+from headgate.spark.session import check_session, with_setting
 from headgate.spark.writer_options import writer_options
 
 NATIVE, PYTHON = "native", "python"
@@ -60,6 +60,9 @@ def write_files(
         )
     _check_native(state.schema)
     check_session(df.sparkSession)
+    if folders:
+        at_once = str(folders_at_once(state, folders))
+        arranged = with_setting(arranged, "spark.sql.maxConcurrentOutputFileWriters", at_once)
     writer = arranged.write.options(**writer_options(state.properties))
     writer = writer.option("maxRecordsPerFile", rows_per_file(state))
     if folders:

@@ -25,6 +25,7 @@ _ROW_BYTES_MIN = 1
 # Of a table without files nothing is known yet: rows take about this part of the memory that Spark reckons with.
 _STORED_PART = 0.25
 _MAIN = "main"
+_FOLDERS_AT_ONCE, _FEW_FOLDERS = 32, 2
 
 
 def folders_of(parts: Sequence[Partitioned]) -> tuple[Partitioned, ...]:
@@ -43,6 +44,18 @@ def arrange(df: DataFrame, state: TableState, folders: Sequence[Partitioned]) ->
     elif mode == "range" and (names or order):
         rows = rows.repartitionByRange(*names, *order)
     return rows.sortWithinPartitions(*names, *order) if order else rows
+
+
+def folders_at_once(state: TableState, folders: Sequence[Partitioned]) -> int:
+    """Into how many folders a task may write at the same time; with more of them it sorts its rows by folder first.
+
+    Distributed rows are few in each task, so open files are cheap; of others nobody knows, but they may be of one
+    folder. 0 leaves it to sorting alone, which keeps an order of the table that Spark would not keep by itself.
+    """
+    if state.sort_order.fields:
+        return 0
+    mode = distribution_of(state.properties, is_partitioned=bool(folders), is_sorted=False)
+    return _FOLDERS_AT_ONCE if mode == "hash" else _FEW_FOLDERS
 
 
 def distribution_of(properties: Mapping[str, str], *, is_partitioned: bool, is_sorted: bool) -> str:

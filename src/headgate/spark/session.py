@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.errors import BadInput
 from headgate.spark.lake import Lake
@@ -98,6 +100,22 @@ def check_session(spark: SparkSession) -> None:
                 "or bring it to our settings by `prepare_session`",
                 field=key,
             )
+
+
+def with_setting(rows: DataFrame, name: str, value: str) -> DataFrame:
+    """The same rows in a copy of their session that has one more setting; whoever shares the session does not see it.
+
+    Spark does not promise the copy to others than itself: for a Spark without it, the rows are as they were.
+    """
+    session = rows.sparkSession
+    java: Any = session._jvm
+    try:
+        copy = rows._jdf.sparkSession().cloneSession()
+        copy.conf().set(name, value)
+        plan = rows._jdf.queryExecution().analyzed()
+        return DataFrame(java.org.apache.spark.sql.classic.Dataset.ofRows(copy, plan), session)
+    except Py4JError:
+        return rows
 
 
 def jar_settings(lake: Lake, catalog: str = JAR_CATALOG) -> dict[str, str]:
