@@ -8,6 +8,7 @@ attempt that failed is never committed.
 
 from __future__ import annotations
 
+import pickle
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from headgate.client.changes import File
@@ -38,7 +39,7 @@ from headgate.spark.lake import filesystem_of
 from headgate.spark.runs import Run
 from headgate.spark.scan import FILE, POSITION, Scan, ScannedFile
 
-_GROUP, _POSITIONS = "__group", "__positions"
+_GROUP, _POSITIONS, _MADE = "__group", "__positions", "__made"
 _VECTORS_MAX = 1_000  # in one Puffin file
 
 
@@ -89,7 +90,8 @@ def write_deletes(rows: DataFrame, scan: Scan, run: Run) -> Deletes:
         joined = placed.join(sf.broadcast(groups), on=FILE, how="left")
         placed = joined.repartition(sf.col(_GROUP)).sortWithinPartitions(_GROUP, FILE)
     ordered = placed.select(FILE, _POSITIONS)
-    made = ordered.rdd.mapPartitions(partial(_write_task, job)).collect()
+    told = ordered.mapInArrow(partial(_write_batches, job), f"{_MADE} binary").collect()
+    made: list[_Made] = [pickle.loads(row[_MADE]) for row in told]  # by our own tasks
     referenced = tuple(path for _, paths, _ in made for path in paths)
     removed = {
         old.identity: old
@@ -133,21 +135,36 @@ def _merged(scanned: ScannedFile, *, by_file: bool, vectors: bool) -> tuple[Cont
 _Made = tuple[dict[str, Any], tuple[str, ...], int]  # a content file, its data files, rows newly deleted
 
 
-def _write_task(job: _Job, rows: Iterable[Row]) -> Iterator[_Made]:
-    """The delete files of one task."""
+def _write_batches(job: _Job, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The delete files of one task, a row for each."""
+    rows = (row for batch in batches for row in _read_batch(batch))
+    made = [pickle.dumps(one) for one in _write_task(job, rows)]
+    yield pa.record_batch([pa.array(made, pa.binary())], names=[_MADE])
+
+
+def _read_batch(batch: pa.RecordBatch) -> Iterator[tuple[str, BitMap64]]:
+    """Each data file, and the positions in it; they stay packed, because there may be millions."""
+    paths, lists = batch.columns
+    numbers, offsets = lists.values.to_numpy(zero_copy_only=False), lists.offsets.to_pylist()
+    for at, path in enumerate(paths.to_pylist()):
+        packed = array("Q")
+        packed.frombytes(numbers[offsets[at] : offsets[at + 1]].tobytes())
+        yield path, BitMap64(packed)
+
+
+def _write_task(job: _Job, rows: Iterable[tuple[str, BitMap64]]) -> Iterator[_Made]:
     waiting: dict[str, BitMap64] = {}
     fresh, group = 0, None
-    for row in rows:
-        target = job.targets.get(row[FILE])
+    for path, now in rows:
+        target = job.targets.get(path)
         if target is None:
-            raise BadInput(f"{row[FILE]}: rows of a file that was not scanned", field=FILE)
+            raise BadInput(f"{path}: rows of a file that was not scanned", field=FILE)
         full = len(waiting) >= _VECTORS_MAX if job.vectors else group not in (None, target.group)
         if full:
             yield from _write(job, waiting, fresh)
             waiting, fresh = {}, 0
         group = target.group
         before = load_positions(target.path, target.previous, job.storage)
-        now = BitMap64(array("Q", row[_POSITIONS]))
         fresh += now.difference_cardinality(before)
         waiting[target.path] = now | before
     if waiting:
