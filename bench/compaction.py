@@ -51,6 +51,7 @@ from bench.common import (
     summarise,
     write_result,
 )
+from bench.measurements_page import write_page
 
 TARGET_BYTES = 8 * 2**20  # commit.manifest.target-size-bytes
 MIN_COUNT = 100  # commit.manifest.min-count-to-merge
@@ -245,6 +246,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     asked = parser.parse_args(words)
     write_result("compaction", run(asked), file=asked.file)
+    if asked.file is None:
+        write_page()
     return 0
 
 

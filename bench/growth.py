@@ -46,6 +46,7 @@ from bench.common import (
     write_result,
 )
 from bench.fine import make_floor
+from bench.measurements_page import write_page
 
 RATIO_MAX = 2.0
 _TURNS = 2
@@ -243,6 +244,8 @@ def main(words: Sequence[str] | None = None) -> int:
         name: run_family(name, shape, sizes, asked) for name, (shape, sizes) in families.items() if sizes
     }
     write_result("growth", found, file=asked.file)
+    if asked.file is None:
+        write_page()
     return 0
 
 

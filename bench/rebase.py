@@ -41,6 +41,7 @@ from bench.common import (
     summarise,
     write_result,
 )
+from bench.measurements_page import write_page
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -259,6 +260,8 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     found = run(asked)
     write_result("rebase", found, file=asked.file)
+    if asked.file is None:
+        write_page()
     return 0 if all(row["exact"] and row["audit"]["sound"] for row in found.values()) else 1
 
 

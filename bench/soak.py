@@ -51,6 +51,7 @@ from bench.common import (
     table_path,
     write_result,
 )
+from bench.measurements_page import write_page
 
 FLAT_MAX = 1.1
 _TABLE = "soak"
@@ -389,6 +390,8 @@ def main(words: Sequence[str] | None = None) -> int:
         create_namespace(service.port)
         found = run(service, asked)
     write_result("soak", found, file=asked.file)
+    if asked.file is None:
+        write_page()
     return 0 if found["correct"] else 1
 
 

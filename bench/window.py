@@ -54,6 +54,7 @@ from bench.common import (
     summarise,
     write_result,
 )
+from bench.measurements_page import write_page
 
 FASTER_MIN = 500.0
 FILTERS = ("part", "value")
@@ -328,6 +329,8 @@ def main(words: Sequence[str] | None = None) -> int:
     write_result(
         "window", {"window": asked.window, "ours": ours, "pyiceberg": peer, "ratios": ratios}, file=asked.file
     )
+    if asked.file is None:
+        write_page()
     return 0
 
 

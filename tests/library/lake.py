@@ -75,10 +75,10 @@ class Lake:
         self.folder = folder
         self.uri = uri or f"sqlite:///{folder}/catalog.db"
         self.is_rest = self.uri.startswith("http")
-        self._namespace = namespace
+        self.namespace = namespace
         self._engines: list[Engine] = []
         self.catalog = self.connect()
-        self.catalog.create_namespace(namespace)
+        self.catalog.create_namespace_if_not_exists(namespace)
 
     def connect(self, uri: str | None = None) -> Catalog:
         """Another connection to the same catalog, as another process would have; by another address, if so told."""
@@ -104,7 +104,7 @@ class Lake:
 
     def full_name(self, name: str) -> str:
         """The name in this lake's own namespace."""
-        return f"{self._namespace}.{name.removeprefix('db.')}"
+        return f"{self.namespace}.{name.removeprefix('db.')}"
 
     def create(
         self,

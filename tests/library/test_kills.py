@@ -1,17 +1,15 @@
-"""A writer that dies before or after any of its steps: exactly once when it comes back, and nothing live is lost.
+"""A writer that is killed before or after any of its steps: exactly once when it comes back, and nothing live is lost.
 
 The clock jumps in between, forwards and backwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from headgate.library.policy import Event
-from headgate.library.table import Table
-from tests.library.lake import Lake, append, delete, rivals, rows, transact
+from tests.library.killed_writer import WRITES, Writer, dies_at
+from tests.library.lake import Lake, rows
 from tests.library.stepped import Killed, Steps, open_stepped
 
 
@@ -20,33 +18,28 @@ from tests.library.stepped import Killed, Steps, open_stepped
 @pytest.mark.parametrize(
     ("road", "write", "wanted"),
     [
-        ("sql", append, [1, 2, 3, 9]),
-        ("sql", delete, [3, 9]),
-        ("sql", transact, [2, 3, 9]),
-        ("postgres", transact, [2, 3, 9]),
-        ("reference", transact, [2, 3, 9]),
+        ("sql", "append", [1, 2, 3, 9]),
+        ("sql", "delete", [3, 9]),
+        ("sql", "transact", [2, 3, 9]),
+        ("postgres", "transact", [2, 3, 9]),
+        ("reference", "transact", [2, 3, 9]),
     ],
-    ids=lambda value: getattr(value, "__name__", value if isinstance(value, str) else ""),
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_writer_that_died_at_any_step_comes_back_and_lands_once(
-    lake: Lake, road: str, write: Callable[[Table], None], wanted: list[int], before: bool
+def test_a_writer_that_was_killed_at_any_step_comes_back_and_lands_once(
+    lake: Lake, road: str, write: str, wanted: list[int], before: bool
 ) -> None:
     for number in range(1, 200):
         name = f"db.t{number}"
         lake.create(name)
         rival = lake.open(name)
         rival.append(rows(1, 3))
-        observer = rivals(lambda rival=rival: rival.append(rows(9, part="b")))
-        steps = Steps(number, before=before)
-        try:
-            write(open_stepped(lake, steps, observer, name, road))
-            died = False
-        except Killed:
-            died = True
+        writer = Writer((str(lake.folder), lake.uri, lake.namespace), name, road, write)
+        died = dies_at(writer, number, before=before)
         if not any(row["id"] == 9 for row in lake.read(name)):
             rival.append(rows(9, part="b"))
         lake.audit(name)  # a killed writer may leave files that nobody names, never the other way round
-        write(open_stepped(lake, Steps(None, before=True), None, name, road))
+        WRITES[write](open_stepped(lake, Steps(None, before=True), None, name, road))
         assert lake.ids(name) == wanted, (number, before)
         lake.audit(name)
         lake.close()
