@@ -271,6 +271,30 @@ def test_files_without_a_row_left_are_replaced_by_nothing(tables: Tables) -> Non
     assert _files(tables) == 1
 
 
+_EVERY_PARTITION = "d, amount, raw, name, at, is_it, truncate(2, name), bucket(3, id), days(at), hours(at), months(d), years(d)"
+
+
+def test_files_keep_their_partition_whatever_it_is_made_of(tables: Tables) -> None:
+    columns = "id BIGINT, name STRING, d DATE, at TIMESTAMP, amount DECIMAL(9,2), raw BINARY, is_it BOOLEAN"
+    table = tables.create("t", columns, partitioned=_EVERY_PARTITION)
+    values = (
+        "({0}, 'é/=%', DATE '2024-02-29', TIMESTAMP '2024-02-29 23:59:59.999999', -1.10, X'00FF', true), "
+        "({0}, NULL, NULL, NULL, NULL, NULL, NULL), "
+        "({0}, '', DATE '1969-12-31', TIMESTAMP '1969-12-31 23:00:00', 0.00, X'', false)"
+    )
+    for _ in range(2):
+        tables.sql(f"INSERT INTO {tables.name('t')} VALUES {values.format(7)}")
+    before, places = tables.rows("t"), _partitions(tables)
+    done = compact(table, rewrite_all=True, min_files=1, spark=tables.spark)
+    assert (len(done.landed), done.skipped) == (3, ())
+    assert (_files(tables), tables.rows("t")) == (3, before)
+    assert _partitions(tables) == places
+
+
+def _partitions(tables: Tables) -> set[tuple[object, ...]]:
+    return {one.partition for one in plan(tables.table("t").load()).files}
+
+
 @BOTH
 def test_a_compaction_among_writers_loses_and_brings_back_no_row(tables: Tables) -> None:
     _small_files(tables)

@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyspark import inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
 
@@ -44,7 +44,7 @@ from headgate.spark.landing import discard_quietly, land
 from headgate.spark.layout import DISTRIBUTION, sort_columns
 from headgate.spark.lineage import LAST_UPDATED, ROW_ID
 from headgate.spark.runs import Run, new_run
-from headgate.spark.scan import ScannedFile, plan, read
+from headgate.spark.scan import Scan, ScannedFile, plan, read
 from headgate.spark.writer_options import TARGET_SIZE, TARGET_SIZE_DEFAULT_BYTES, number_of
 from headgate.spark.writes import write_run
 
@@ -127,9 +127,9 @@ def compact(
     expression = read_filter(session, where, state, name="where").expression
     if base_id is None:
         return Compacted()
-    every = plan(state, branch=branch).files
-    wanted = every if where is None else plan(state, row_filter=expression, branch=branch).files
-    groups = find_groups([_candidate(scanned, state) for scanned in wanted], sizing)
+    every = plan(state, branch=branch)
+    wanted = every if where is None else plan(state, row_filter=expression, branch=branch)
+    groups = find_groups([_candidate(scanned, state) for scanned in wanted.files], sizing)
     work = _Compaction(session, state, branch, base_id, sizing, order, every, on_written, at_once)
     return work.one_by_one(groups) if partial_progress else work.together(groups)
 
@@ -144,13 +144,13 @@ class _Compaction:
     base_id: int
     sizing: Sizing
     order: SortOrder | None  # None: rows stay in the order they have
-    every: Sequence[ScannedFile]
+    every: Scan
     tell: Tell
     at_once: int
     gone: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._by_path = {scanned.path: scanned for scanned in self.every}
+        self._by_path = {scanned.path: scanned for scanned in self.every.files}
         self._window = Window(self.state.table, self.branch, self.base_id)
 
     def one_by_one(self, groups: Sequence[Group]) -> Compacted:
@@ -229,9 +229,17 @@ class _Compaction:
         count = self.sizing.files_out(group.size_bytes)
         is_misplaced = any(file.is_misplaced for file in group.files)
         state = _laid_out(self.state, self.sizing, self.order, is_misplaced=is_misplaced)
+        partition = None
         if not is_misplaced:
             rows = _arranged(rows, count, self.state, self.order)
-        written = write_run(rows, state, run, extra=(ROW_ID, LAST_UPDATED) if keeps_lineage else ())
+            values = self.every.partition_wire(files[0])
+            partition = {
+                one.name: value
+                for one, value in zip(state.spec.fields, values, strict=True)
+                if not isinstance(one.transform, VoidTransform)
+            }
+        extra = (ROW_ID, LAST_UPDATED) if keeps_lineage else ()
+        written = write_run(rows, state, run, extra=extra, partition=partition)
         return tuple(map(_unordered, written))
 
     def _commit(self, run: Run, groups: Sequence[Group], files: Sequence[File]) -> Committed:
@@ -259,7 +267,7 @@ class _Compaction:
         """The delete files that apply to nothing once these groups are rewritten."""
         applies_to: dict[Hashable, set[str]] = {}
         deletes: dict[Hashable, ContentFile] = {}
-        for scanned in self.every:
+        for scanned in self.every.files:
             for delete in scanned.deletes:
                 applies_to.setdefault(delete.identity, set()).add(scanned.path)
                 deletes[delete.identity] = delete
@@ -323,7 +331,7 @@ def _arranged(rows: DataFrame, count: int, state: TableState, order: SortOrder |
     """Rows of one partition in as many tasks as there shall be files. The writer sorts within each."""
     if order is not None:
         return rows.repartitionByRange(count, *sort_columns(order.fields, state.schema))
-    if rows.rdd.getNumPartitions() >= count:
+    if count == 1 or rows.rdd.getNumPartitions() >= count:
         return rows.coalesce(count)
     return rows.repartition(count)
 

@@ -6,7 +6,7 @@ commits: until `landing` has, nobody sees the files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from uuid import uuid4
 
@@ -39,21 +39,25 @@ def write_files(
     spec_id: int | None = None,
     extra: Sequence[str] = (),
     road: str | None = None,
+    partition: Mapping[str, object] | None = None,
 ) -> tuple[File, ...]:
     """Write the rows as data files of the table; what there is to commit, described. Empty for no rows.
 
-    `extra` names columns of row lineage that the files keep. Without `road`, Spark's own writer is taken wherever it
-    can write the table's types as Iceberg has them.
+    `extra` names columns of row lineage that the files keep. `partition` is that of all rows, where it is known: values in
+    single-value JSON by the name of the partition field; nothing is computed or distributed then. Without `road`, Spark's
+    own writer is taken wherever it can write the table's types as Iceberg has them.
     """
     if road not in (None, NATIVE, PYTHON):
         raise BadInput(f"road: expected {NATIVE} or {PYTHON}, got {road!r}", field="road")
     rows = fit(df, state, extra=extra)
     spec = state.spec_by_id(spec_id)
-    folders = folders_of(partition_columns(spec, state.schema))
+    by_arrow = (road or road_of(state)) == PYTHON
+    is_known = partition is not None and not by_arrow
+    folders = () if is_known else folders_of(partition_columns(spec, state.schema))
     arranged = arrange(rows, state, folders)
     order_id = state.sort_order.order_id  # 0 says that the rows are in no order
     location = f"{folder_of(state, run)}/{uuid4().hex[:8]}"
-    if (road or road_of(state)) == PYTHON:
+    if by_arrow:
         plain = arranged.drop(*(part.folder for part in folders))
         return write_by_arrow(
             plain, state, location, spec_id=spec.spec_id, sort_order_id=order_id, extra=extra
@@ -68,7 +72,7 @@ def write_files(
     if folders:
         writer = writer.partitionBy(*(part.folder for part in folders))
     writer.parquet(location)
-    return describe_files(Written(state, location, folders, spec.spec_id, order_id))
+    return describe_files(Written(state, location, folders, spec.spec_id, order_id, partition or {}))
 
 
 def road_of(state: TableState) -> str:

@@ -5,9 +5,9 @@ No row is read, but for a float column that has NaNs in it, and the first row of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 from pyarrow.fs import FileInfo, FileSelector, FileSystem
@@ -29,6 +29,7 @@ class Written:
     folders: tuple[Partitioned, ...]
     spec_id: int
     sort_order_id: int
+    partition: Mapping[str, object] = field(default_factory=dict)  # of all of them, where no folder tells
 
 
 def describe_files(written: Written) -> tuple[File, ...]:
@@ -56,7 +57,7 @@ def _describe(written: Written, filesystem: FileSystem, root: str, info: FileInf
         info.path,
         written.state.raw,
         location=f"{written.location}/{inside}",
-        partition=_partition(written.folders, folders, filesystem, info.path),
+        partition={**written.partition, **_partition(written.folders, folders, filesystem, info.path)},
         spec_id=written.spec_id,
         sort_order_id=written.sort_order_id,
         filesystem=filesystem,

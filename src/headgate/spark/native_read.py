@@ -28,6 +28,7 @@ from headgate.errors import InvariantBroken
 from headgate.spark.arrow_read import is_read_by_arrow, read_by_arrow
 from headgate.spark.columns import FIELD_ID, LAST_UPDATED, LINEAGE, ROW_ID, spark_schema
 from headgate.spark.delete_positions import deleted_rows, previous_of
+from headgate.spark.expression_sql import quote_name
 from headgate.spark.lake import TableState
 from headgate.spark.scan_plan import ScannedFile
 
@@ -106,6 +107,10 @@ def _read_group(
                 rows = rows.join(described, on=_SPARK_PATH, how="inner")
     if deleted:
         rows = _without_deleted(rows, deleted, state)
+    if not lacking and not lineage and not any(isinstance(one.field_type, UUIDType) for one in fields):
+        # The same in one call: each column of Python's is several, of about a millisecond.
+        names = [f"{_COLUMN}{field.field_id} AS {quote_name(field.name)}" for field in fields]
+        return rows.selectExpr(*names, *added_columns(positions=positions, lineage=False))
     columns = [
         _value(field, column, is_lacking=field.field_id in lacking) for field, column in fields.items()
     ]

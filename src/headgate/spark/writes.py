@@ -88,10 +88,11 @@ def write_run(
     spec_id: int | None = None,
     extra: Sequence[str] = (),
     road: str | None = None,
+    partition: Mapping[str, object] | None = None,
 ) -> tuple[File, ...]:
     """`write_files` for a run that nothing was committed of yet: when it fails, what it wrote is removed."""
     try:
-        return write_files(df, state, run, spec_id=spec_id, extra=extra, road=road)
+        return write_files(df, state, run, spec_id=spec_id, extra=extra, road=road, partition=partition)
     except BaseException:
         discard_quietly(state.table, run, (), state)
         raise
