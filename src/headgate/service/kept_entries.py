@@ -13,6 +13,26 @@ _STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has th
 _COUNTED_MAX = 64  # entries of one manifest are much alike: of many, some are counted
 
 
+class CachedEntries:
+    """The entries of a manifest; which of them are live at a path is found out when someone asks."""
+
+    __slots__ = ("_live", "entries")
+
+    def __init__(self, entries: tuple[ManifestEntry, ...]) -> None:
+        self.entries = entries
+        self._live: dict[str, tuple[ManifestEntry, ...]] | None = None
+
+    def find_live(self, path: str) -> tuple[ManifestEntry, ...]:
+        """The live entries at a path: one, or several vectors of one file."""
+        if self._live is None:
+            live: dict[str, tuple[ManifestEntry, ...]] = {}
+            for entry in self.entries:
+                if entry.is_live:
+                    live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
+            self._live = live
+        return self._live.get(path, ())
+
+
 def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
     """Entries that were written, as a reader of the manifest sees them: with the numbers that they inherit."""
     found: list[ManifestEntry] = []

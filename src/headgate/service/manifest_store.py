@@ -32,7 +32,7 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
-from headgate.service.kept_entries import count_bytes, inherit
+from headgate.service.kept_entries import CachedEntries, count_bytes, inherit
 from headgate.service.list_tails import ListTails
 from headgate.service.outbox import Write
 from headgate.service.path_index import PathIndex
@@ -67,25 +67,6 @@ class _Written:
         return len(self.hashes) + _WRITTEN_ENTRY_BYTES * len(self.entries or ()) + len(self.data or b"")
 
 
-class _Cached:
-    """The entries of a manifest; which of them are live at a path is found out when someone asks."""
-
-    __slots__ = ("_live", "entries")
-
-    def __init__(self, entries: tuple[ManifestEntry, ...]) -> None:
-        self.entries = entries
-        self._live: dict[str, tuple[ManifestEntry, ...]] | None = None
-
-    def find_live(self, path: str) -> tuple[ManifestEntry, ...]:
-        if self._live is None:
-            live: dict[str, tuple[ManifestEntry, ...]] = {}
-            for entry in self.entries:
-                if entry.is_live:
-                    live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
-            self._live = live
-        return self._live.get(path, ())
-
-
 _Key = tuple[str, int, int | None]
 
 
@@ -102,7 +83,7 @@ class ManifestStore:
         self._limit_bytes = limit_bytes
         self._new_uuid = new_uuid
         self._lock = threading.Lock()
-        self._manifests: SizedCache[_Key, _Cached] = SizedCache(limit_bytes // 2)
+        self._manifests: SizedCache[_Key, CachedEntries] = SizedCache(limit_bytes // 2)
         self._changes: SizedCache[_Key, tuple[ManifestEntry, ...]] = SizedCache(limit_bytes // 8)
         self._lists: OrderedDict[str, ManifestList] = OrderedDict()
         self._tails = ListTails()
@@ -439,14 +420,14 @@ class ManifestStore:
             while self._written_bytes > _WRITTEN_BYTES_MAX and len(self._written) > 1:
                 self._written_bytes -= self._written.popitem(last=False)[1].size_bytes
 
-    def _load(self, manifest: ManifestFile) -> _Cached:
+    def _load(self, manifest: ManifestFile) -> CachedEntries:
         key = _key(manifest)
         with self._lock:
             cached = self._manifests.get(key)
         if cached is not None:
             return cached
         entries = self._read_entries(manifest)
-        cached = _Cached(entries)
+        cached = CachedEntries(entries)
         with self._lock:
             self._manifests.put(key, cached, size_bytes=500 + count_bytes(entries))
         return cached
