@@ -272,7 +272,7 @@ def test_files_without_a_row_left_are_replaced_by_nothing(tables: Tables) -> Non
 
 
 _BY_VALUE = "d, amount, raw, name, at, is_it"
-_BY_TRANSFORM = "truncate(2, name), bucket(3, id), days(at), hours(at), months(d), years(d)"
+_BY_TRANSFORM = "truncate(2, name), bucket(3, id), hours(at), years(d)"
 
 
 def test_files_keep_their_partition_whatever_it_is_made_of(tables: Tables) -> None:

@@ -74,7 +74,7 @@ def describe_parquet(
         "file-path": location or text,
         "file-format": "parquet",
         "spec-id": spec["spec-id"],
-        "partition": _partition(spec, by_id, dict(partition or {}), schema),
+        "partition": _partition(spec, by_id, dict(partition or {}), schema, rows=footer.num_rows),
         "file-size-in-bytes": size_bytes,
         "record-count": footer.num_rows,
         "split-offsets": split_offsets(footer),
@@ -157,13 +157,15 @@ def _partition(
     columns: Mapping[int, Column],
     given: dict[str, object],
     schema: Mapping[str, Any],
+    *,
+    rows: int,
 ) -> list[object]:
-    """The partition tuple in the order of the spec: computed, or given and not contradicted."""
+    """The partition tuple in the order of the spec: computed, or given and not contradicted by any row."""
     names = {column["id"]: column["name"] for column in schema["fields"]}
     values = []
     for part in spec["fields"]:
         name = part["name"]
-        found = _computed(part, columns, names)
+        found = _computed(part, columns, names) if rows or name not in given else UNKNOWN
         told = given.pop(name, UNKNOWN)
         if found is UNKNOWN and told is UNKNOWN:
             raise BadInput(
