@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import multiprocessing
 import os
 import signal
 import sqlite3
@@ -40,9 +39,12 @@ from headgate.service.services import build_services
 from headgate.store.base import Job, Operation, Refused, Store
 from headgate.store.postgres import PostgresStore
 from headgate.store.sqlite import SqliteStore
+from tests.forked import forked
 
 _READY_WAIT_S = 30.0
 _POLL_S = 0.02
+# Of an ordinary service, whose files are waited for; in a crashing one checkpoints would be steps, too.
+_QUICK = ("--checkpoint-interval-s", "0.05")
 
 
 @dataclass(frozen=True)
@@ -268,8 +270,7 @@ class Cradle:
     """Starts services over one database and one warehouse, on one port."""
 
     def __init__(self, folder: Path, database: str, options: Sequence[str] = ()) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([__name__])
+        self._context = forked()
         self._port = find_free_port()
         self._log = folder / "service.log"
         self.database = database
@@ -280,11 +281,12 @@ class Cradle:
 
     def start(self, crash: Crash | None = None) -> Child:
         """A service that answers."""
-        arguments: tuple[Any, ...] = (self._options, str(self._log))
         if crash is None:
-            process = self._context.Process(target=_run_ordinary, args=arguments, daemon=True)
+            quick = ([*self._options, *_QUICK], str(self._log))
+            process = self._context.Process(target=_run_ordinary, args=quick, daemon=True)
         else:
-            process = self._context.Process(target=_run_crashing, args=(*arguments, crash), daemon=True)
+            watched = (self._options, str(self._log), crash)
+            process = self._context.Process(target=_run_crashing, args=watched, daemon=True)
         process.start()
         child = Child(self._port, process, self._log)
         deadline = time.monotonic() + _READY_WAIT_S

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.library.table import Table
-from tests.library.lake import Lake, append, delete, rivals, rows, transact
+from tests.forked import forked
+from tests.library.lake import Lake, append, rivals, rows, transact
 from tests.library.stepped import Steps, kill_process, open_stepped
 
 WRITES: dict[str, Callable[[Table], None]] = {
     "append": append,
-    "delete": delete,
     "transact": transact,
 }
 _WAIT_S = 120
-# Forked from a process that has imported everything and has no threads: neither slow nor unsafe.
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload([__name__])
 
 
 @dataclass(frozen=True)
@@ -32,20 +28,20 @@ class Writer:
     road: str
     write: str
 
-    def run(self, fatal: int, *, before: bool) -> None:
-        """Write, and die at this step."""
+    def run(self, fatal: int) -> None:
+        """Write, and die after this step."""
         folder, uri, namespace = self.lake
         lake = Lake(Path(folder), uri, namespace=namespace)
         rival = lake.open(self.name)
-        steps = Steps(fatal, before=before, die=kill_process)
+        steps = Steps(fatal, before=False, die=kill_process)
         observer = rivals(lambda: rival.append(rows(9, part="b")))
         WRITES[self.write](open_stepped(lake, steps, observer, self.name, self.road))
         lake.close()
 
 
-def dies_at(writer: Writer, step: int, *, before: bool) -> bool:
+def dies_at(writer: Writer, step: int) -> bool:
     """Whether a process that writes so was killed, rather than having come to its end."""
-    process = _PROCESSES.Process(target=writer.run, args=(step,), kwargs={"before": before})
+    process = forked().Process(target=writer.run, args=(step,))
     process.start()
     process.join(_WAIT_S)
     if process.exitcode not in (0, -signal.SIGKILL):
