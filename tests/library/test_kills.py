@@ -1,6 +1,6 @@
-"""A writer that is killed after any of its steps, which is before the next: exactly once when it comes back, and nothing live is lost.
+"""A writer that is killed after any of its steps: exactly once when it comes back, and nothing live is lost.
 
-The clock jumps in between, forwards and backwards.
+After a step is before the next one. The clock jumps in between, forwards and backwards.
 """
 
 from __future__ import annotations

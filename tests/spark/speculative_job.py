@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def append(spark: SparkSession, plan: JobsPlan, road: str) -> int:
         Path(f"{marks}/{task}.{attempt}").touch()
         yield from batches
         if (task, attempt) == (0, 0):
-            time.sleep(slow_s)
+            threading.Event().wait(slow_s)
 
     table = Lake(plan.uri).table((plan.namespace, road))
     rows = spark.range(0, ROWS, 1, TASKS)
