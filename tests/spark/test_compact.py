@@ -35,8 +35,13 @@ def _small_files(tables: Tables, *, files: int = 3, mode: str = "merge-on-read",
 
 
 def _compact(tables: Tables, **options: object) -> Compacted:
+    """Compact, and see that every file of the table tells its columns by their ids."""
     options = {"min_files": 2, "spark": tables.spark, **options}
-    return compact(tables.table("t"), **options)  # type: ignore[arg-type]
+    done = compact(tables.table("t"), **options)  # type: ignore[arg-type]
+    for scanned in plan(tables.table("t").load()).files:
+        fields = pq.read_schema(unquote(urlsplit(scanned.path).path))
+        assert all(b"PARQUET:field_id" in (field.metadata or {}) for field in fields), scanned.path
+    return done
 
 
 def _files(tables: Tables) -> int:
@@ -277,7 +282,7 @@ _BY_TRANSFORM = "truncate(2, name), bucket(3, id), hours(at), years(d)"
 
 def test_files_keep_their_partition_whatever_it_is_made_of(tables: Tables) -> None:
     columns = "id BIGINT, name STRING, d DATE, at TIMESTAMP, amount DECIMAL(9,2), raw BINARY, is_it BOOLEAN"
-    table = tables.create("t", columns, partitioned=f"{_BY_VALUE}, {_BY_TRANSFORM}")
+    tables.create("t", columns, partitioned=f"{_BY_VALUE}, {_BY_TRANSFORM}")
     values = (
         "({0}, 'é/=%', DATE '2024-02-29', TIMESTAMP '2024-02-29 23:59:59.999999', -1.10, X'00FF', true), "
         "({0}, NULL, NULL, NULL, NULL, NULL, NULL), "
@@ -286,7 +291,7 @@ def test_files_keep_their_partition_whatever_it_is_made_of(tables: Tables) -> No
     for _ in range(2):
         tables.sql(f"INSERT INTO {tables.name('t')} VALUES {values.format(7)}")
     before, places = tables.rows("t"), _partitions(tables)
-    done = compact(table, rewrite_all=True, min_files=1, spark=tables.spark)
+    done = _compact(tables, rewrite_all=True, min_files=1)
     assert (len(done.landed), done.skipped) == (3, ())
     assert (_files(tables), tables.rows("t")) == (3, before)
     assert _partitions(tables) == places
@@ -294,6 +299,16 @@ def test_files_keep_their_partition_whatever_it_is_made_of(tables: Tables) -> No
 
 def _partitions(tables: Tables) -> set[tuple[object, ...]]:
     return {one.partition for one in plan(tables.table("t").load()).files}
+
+
+def test_files_from_before_and_after_a_new_column_become_one(tables_v3: Tables) -> None:
+    _small_files(tables_v3)
+    tables_v3.sql(f"ALTER TABLE {tables_v3.name('t')} ADD COLUMN more STRING")
+    tables_v3.sql(f"INSERT INTO {tables_v3.name('t')} VALUES (90, 'a', 'new'), (91, 'b', NULL)")
+    before = tables_v3.rows("t")
+    done = _compact(tables_v3, rewrite_all=True)
+    assert (len(done.landed), done.skipped) == (2, ())
+    assert (_files(tables_v3), tables_v3.rows("t")) == (2, before)
 
 
 @BOTH

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from headgate.client.changes import File
 from headgate.errors import BadInput
 from headgate.spark.arrow_road import write_by_arrow
-from headgate.spark.columns import fit
+from headgate.spark.columns import carry, fit
 from headgate.spark.footers import Written, describe_files
 from headgate.spark.lake import TableState
 from headgate.spark.layout import arrange, folders_at_once, folders_of, rows_per_file
@@ -43,17 +43,20 @@ def write_files(
 ) -> tuple[File, ...]:
     """Write the rows as data files of the table; what there is to commit, described. Empty for no rows.
 
-    `extra` names columns of row lineage that the files keep. `partition` is that of all rows, where it is known: values in
-    single-value JSON by the name of the partition field; nothing is computed or distributed then. Without `road`, Spark's
-    own writer is taken wherever it can write the table's types as Iceberg has them.
+    `extra` names columns of row lineage that the files keep. `partition` is for rows that were
+    read from one partition of the table: values in single-value JSON by the name of the partition field; nothing is checked,
+    computed or distributed then. Without `road`, Spark's own writer is taken wherever it can write the table's types as
+    Iceberg has them.
     """
     if road not in (None, NATIVE, PYTHON):
         raise BadInput(f"road: expected {NATIVE} or {PYTHON}, got {road!r}", field="road")
-    rows = fit(df, state, extra=extra)
     spec = state.spec_by_id(spec_id)
     by_arrow = (road or road_of(state)) == PYTHON
-    is_known = partition is not None and not by_arrow
-    folders = () if is_known else folders_of(partition_columns(spec, state.schema))
+    if partition is None or by_arrow:
+        rows = fit(df, state, extra=extra)
+        folders = folders_of(partition_columns(spec, state.schema))
+    else:
+        rows, folders = carry(df, state, extra=extra), ()
     arranged = arrange(rows, state, folders)
     order_id = state.sort_order.order_id  # 0 says that the rows are in no order
     location = f"{folder_of(state, run)}/{uuid4().hex[:8]}"
