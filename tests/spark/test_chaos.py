@@ -57,6 +57,7 @@ def kill_once(world: World, mortal: Mortal) -> None:
     world.clock.end()
 
 
+@pytest.mark.timeout(900)  # its own patience ends it before
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")  # PyIceberg's REST catalog keeps its session
 @pytest.mark.filterwarnings("ignore:Spark session is not provided:UserWarning")  # PySpark's own, in threads
 def test_what_was_acknowledged_is_there_once_though_tasks_and_the_service_die(
