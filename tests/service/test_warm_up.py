@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import StorageFailed
+from headgate.format.footprints import encode_footprint
 from headgate.service.warm_up import warm_up
 from headgate.store.base import Store
 from headgate.store.open import open_store
@@ -88,6 +89,20 @@ def test_a_table_that_cannot_be_read_is_no_obstacle_to_the_others(
     with app_client(tmp_path, store=_open(tmp_path)) as client:
         assert warm_up(client.services, budget_s=5.0) == 2
     assert [record.fields["table"] for record in caplog.records] == ["a.broken"]  # type: ignore[attr-defined]
+
+
+def test_a_damaged_footprint_is_no_obstacle_to_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with app_client(tmp_path, store=_open(tmp_path)) as client:
+        _fill(client, "t")
+    with app_client(tmp_path, store=_open(tmp_path)) as client:
+        whole = encode_footprint([])
+        damaged = whole[:2] + b"\xc1"
+        monkeypatch.setattr(
+            client.services.store, "load_footprints", lambda _, ids: dict.fromkeys(ids, damaged)
+        )
+        assert warm_up(client.services, budget_s=5.0) == 0
 
 
 def test_a_store_that_fails_at_start_fails_no_warm_up(

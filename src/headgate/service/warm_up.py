@@ -11,6 +11,8 @@ import time
 from functools import partial
 from itertools import islice
 
+import msgspec
+
 from headgate.core.window import find_list
 from headgate.errors import HeadgateError
 from headgate.service.logs import log
@@ -30,7 +32,7 @@ def warm_up(services: Services, *, budget_s: float) -> int:
         try:
             _read_ahead(services, header)
             count += 1
-        except HeadgateError as error:
+        except (HeadgateError, msgspec.MsgspecError) as error:  # the latter: a footprint that is damaged
             table = ".".join((*header.namespace, header.name))
             log(logging.WARNING, "a table was not read ahead", table=table, error=str(error))
     return count

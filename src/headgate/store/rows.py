@@ -39,6 +39,14 @@ HEADER_COLUMNS = (
     "checkpoint_location, checkpoint_version"
 )
 HEAD_COLUMNS = HEADER_COLUMNS + ", next_snapshot_position, next_history_position, envelope"
+RECENT_TABLES = f"""
+SELECT {HEADER_COLUMNS} FROM entries JOIN (
+    SELECT entry_id, max(sequence) AS latest
+    FROM (SELECT entry_id, sequence FROM events ORDER BY sequence DESC LIMIT {RECENT_EVENTS}) AS newest
+    WHERE entry_id IS NOT NULL GROUP BY entry_id
+) AS told ON told.entry_id = entries.id
+WHERE entries.kind = 'table' ORDER BY latest DESC
+"""
 
 Row = tuple[Any, ...]
 

@@ -24,7 +24,7 @@ from headgate.store.base import (
 from headgate.store.rows import (
     HEAD_COLUMNS,
     HEADER_COLUMNS,
-    RECENT_EVENTS,
+    RECENT_TABLES,
     entry_of,
     event_of,
     header_of,
@@ -122,14 +122,7 @@ def stale_checkpoints(db: Connection, limit: int) -> list[EntryHeader]:
     return [header_of(row) for row in db.execute(_STALE_CHECKPOINTS, (limit,))]
 
 
-_RECENT_TABLES = f"""
-SELECT {HEADER_COLUMNS} FROM entries JOIN (
-    SELECT entry_id, max(sequence) AS latest
-    FROM (SELECT entry_id, sequence FROM events ORDER BY sequence DESC LIMIT {RECENT_EVENTS}) AS newest
-    WHERE entry_id IS NOT NULL GROUP BY entry_id
-) AS told ON told.entry_id = entries.id
-WHERE entries.kind = 'table' ORDER BY latest DESC LIMIT ?
-"""
+_RECENT_TABLES = f"{RECENT_TABLES} LIMIT ?"
 
 
 def recent_tables(db: Connection, limit: int) -> list[EntryHeader]:
