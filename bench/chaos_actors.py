@@ -16,6 +16,7 @@ from bench.chaos_world import Peer, World, luck_of
 from headgate.client.keys import new_key
 
 _CORRECTIONS = 40
+_DELETES_PAUSE, _COMPACTION_PAUSE = 4, 20  # times the pause of other jobs: who rewrites without a break starves the others
 _STILL_PAYS_EVERY = 4  # of so many customers one is deleted who still pays, so that commits conflict
 _TRIES_STILL_PAYS = 3
 _RESTARTS_MAX = 60
@@ -94,7 +95,7 @@ def delete_customers(world: World, peer: Peer) -> None:
         job = Job(f"delete-{turn}", "delete", removes(customer))
         tries_max = _TRIES_STILL_PAYS if pays else world.plan.tries_max
         carry_out(world, peer, job, partial(peer.delete, customer), tries_max=tries_max)
-        world.clock.pause(world.plan.pause_s)
+        world.clock.pause(_DELETES_PAUSE * world.plan.pause_s)
 
 
 def correct_amounts(world: World, peer: Peer) -> None:
@@ -121,7 +122,7 @@ def correct_amounts(world: World, peer: Peer) -> None:
 def compact_files(world: World, peer: Peer) -> None:
     """Rewrite small files again and again."""
     while not world.clock.is_over:
-        world.clock.pause(4 * world.plan.pause_s)
+        world.clock.pause(_COMPACTION_PAUSE * world.plan.pause_s)
         try:
             peer.compact()
         except Exception as error:  # outermost edge of a job: the next turn does what this one did not
