@@ -328,7 +328,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--operations", type=_among(OPERATIONS), default=OPERATIONS)
     parser.add_argument("--modes", type=_among(MODES), default=MODES, help="of delete and merge")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median counts")
-    parser.add_argument("--warm-ups", type=int, default=1, help="rounds before them")
+    parser.add_argument("--warm-ups", type=int, default=2, help="rounds before them")
     parser.add_argument("--format-version", type=int, choices=(2, 3), default=2, help="of the tables")
     parser.add_argument("--master", default="local[2]", help="where Spark runs")
     parser.add_argument("--memory", default="4g", help="of the driver")

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.errors import BadInput
+from headgate.spark.active_session import active_session
 from headgate.spark.data_source import register
 from headgate.spark.demo_source import Demo, payments
 from headgate.spark.lake import LakeTable
@@ -95,6 +96,18 @@ def test_what_the_source_gave_is_in_the_table(tables: Tables, start: Start, tmp_
     table = tables.create("t", COLUMNS, partitioned="country")
     drain(start(demo(tables.spark, 40), table, tmp_path / "checkpoint"), 40)
     assert tables.rows("t") == wanted(40)
+
+
+def test_a_stream_starts_though_another_session_is_active_in_the_thread(
+    tables_v2: Tables, tmp_path: Path
+) -> None:
+    table, spark = tables_v2.create("t", COLUMNS), tables_v2.spark
+    other = spark.newSession()
+    spark.createDataFrame([(1,)], "id INT")  # PySpark takes this session for the active one from now on
+    with active_session(other):
+        register(spark)
+        drain(by_source(demo(spark, 15), table, tmp_path / "checkpoint"), 15)
+    assert tables_v2.rows("t") == wanted(15)
 
 
 @BOTH

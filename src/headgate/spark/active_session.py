@@ -10,6 +10,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 
+def find_active(session: SparkSession) -> SparkSession | None:
+    """The session that is active in this thread, if any; `session` is one of the same Spark."""
+    java: Any = session._jvm
+    found = java.org.apache.spark.sql.classic.SparkSession.getActiveSession()
+    return SparkSession(session.sparkContext, found.get()) if found.isDefined() else None
+
+
 @contextmanager
 def active_session(session: SparkSession) -> Iterator[SparkSession]:
     """Make a session the active one, and the one before it afterwards again."""

@@ -28,6 +28,7 @@ from headgate.spark.session import check_session, with_setting
 from headgate.spark.writer_options import writer_options
 
 NATIVE, PYTHON = "native", "python"
+_COMMITTERS_FOLDER = "_temporary/0/_temporary"
 _FOREIGN = (FixedType, ListType, MapType, UUIDType)
 
 
@@ -74,8 +75,15 @@ def write_files(
     writer = writer.option("maxRecordsPerFile", rows_per_file(state))
     if folders:
         writer = writer.partitionBy(*(part.folder for part in folders))
-    writer.parquet(location)
+    _make_folders(state, location)
+    writer.mode("append").parquet(location)  # the folder is there, and is this call's own
     return describe_files(Written(state, location, folders, spec.spec_id, order_id, partition or {}))
+
+
+def _make_folders(state: TableState, location: str) -> None:
+    """The folders that Spark's committer would make, one by one: for each, Hadoop starts a process to set its mode."""
+    filesystem, path = state.filesystem(location)
+    filesystem.create_dir(f"{path}/{_COMMITTERS_FOLDER}", recursive=True)
 
 
 def road_of(state: TableState) -> str:

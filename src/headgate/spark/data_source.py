@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headgate.errors import BadInput
-from headgate.spark.active_session import active_session
+from headgate.spark.active_session import active_session, find_active
 from headgate.spark.arrow_columns import check_columns
 from headgate.spark.columns import spark_schema
 from headgate.spark.data_source_read import Reader
@@ -31,7 +31,7 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Make `headgate` and `headgate-demo` known as formats of this session."""
     # Spark looks a format up in the session that is active in the thread, which need not be the DataFrame's.
-    active = SparkSession.getActiveSession()
+    active = find_active(spark)
     for session in (spark,) if active is None else (spark, active):
         with active_session(session):  # whether a name is taken is looked up there, too
             for source in (HeadgateSource, DemoSource):
