@@ -48,7 +48,8 @@ from bench.slow_files import Latencies
 
 _FLOOR_WRITES = 300
 _RETRIES_MANY = 100
-_PEER_WRITERS = (1, 4, 16)
+_PEER_WRITERS = (1, 4, 16, 64)
+_OWN_WRITERS_MAX = 16  # a service in each of 64 processes would need more memory than there is
 _SLOW_CLIENTS = "1,16,64,256"
 
 
@@ -60,6 +61,7 @@ class Bench:
         self._latencies = Latencies.read(parsed)
         self.points: list[dict[str, Any]] = []
         self.peers: list[dict[str, Any]] = []
+        self.peer_s: float = parsed.peer_seconds
         self.floor: dict[str, float] = {}
 
     def run(self) -> None:
@@ -100,14 +102,15 @@ class Bench:
         print(f"{f'floor: {size} bytes into SQLite FULL':34s}{1:7d}{rate:11,.1f}{p50:10.2f}{p99:10.1f}")
 
     def _run_peers(self) -> None:
-        race_s = self._parsed.peer_seconds
+        race_s = self.peer_s
         if self._latencies is not None:
             row = race_own_core(self._folder / "own", Race(16, race_s), self._latencies)
             self._add_peer("own core, no gate", row)
             return
         for writers in _PEER_WRITERS:
-            own = race_own_core(self._folder / f"own-{writers}", Race(writers, race_s))
-            self._add_peer("own core, no gate", own)
+            if writers <= _OWN_WRITERS_MAX:
+                own = race_own_core(self._folder / f"own-{writers}", Race(writers, race_s))
+                self._add_peer("own core, no gate", own)
             for retries, label in ((None, "PyIceberg, 4 retries"), (_RETRIES_MANY, "PyIceberg, 100 retries")):
                 folder = self._folder / f"pyiceberg-{writers}-{retries}"
                 self._add_peer(label, race_pyiceberg(folder, Race(writers, race_s), retries=retries))
@@ -144,14 +147,15 @@ def local_goals(bench: Bench) -> Iterator[Goal]:
     chain = find_row(bench.points, database="sqlite", mode="chain", clients=16)
     fold = find_row(bench.points, database="sqlite", mode="fold", clients=64)
     single = find_row(bench.points, database="sqlite", mode="chain", clients=1)
-    for label, bounds in (("PyIceberg, 4 retries", (150, 500)), ("PyIceberg, 100 retries", (150, 500))):
-        peer = find_row(bench.peers, peer=label, clients=16)
-        if peer is None or peer["commits_per_s"] == 0:
-            continue
-        for name, row, bound in (("chain at 16", chain, bounds[0]), ("fold at 64", fold, bounds[1])):
-            if row is not None:
-                ratio = row["commits_per_s"] / peer["commits_per_s"]
-                yield Goal(f"{name} / {label} at 16, commits/s", ratio, bound, unit=" ×")
+    for label in ("PyIceberg, 4 retries", "PyIceberg, 100 retries"):
+        for name, row, writers, bound in (("chain at 16", chain, 16, 150), ("fold at 64", fold, 64, 500)):
+            peer = find_row(bench.peers, peer=label, clients=writers)
+            if row is not None and peer is not None:
+                # One that published nothing is taken for one that published once in the time.
+                rate = max(peer["commits_per_s"], 1 / bench.peer_s)
+                yield Goal(
+                    f"{name} / {label} at {writers}, commits/s", row["commits_per_s"] / rate, bound, unit=" ×"
+                )
     if single is not None and bench.floor:
         ratio = single["p50_ms"] / bench.floor["p50_ms"]
         yield Goal("p50 of a single client / durable floor", ratio, 3, at_least=False, unit=" ×")

@@ -1,6 +1,6 @@
 """Ten minutes of mixed changes by 64 clients: is memory flat, is every acknowledged change there, is the table sound?
 
-    ./dev bench soak [--minutes 10] [--clients 64] [--seed 1] [--expire client] [--file FILE]
+    ./dev bench soak [--minutes 10] [--clients 64] [--seed 1] [--cache-mib 48] [--expire client] [--file FILE]
 
 One table by identity of `part`. 70 % appends of a file; 10 % deletes of files by path; 10 % overwrites, half of them by
 filter (a whole partition, judged from a base unless luck says otherwise), half by paths; 10 % replaces of two files by one.
@@ -9,7 +9,8 @@ Most files are taken by one client only, one in ten by whoever comes, so that th
 Every acknowledged change has a sequence number. At the end they are replayed in that order: what must be live is compared
 with the files that PyIceberg finds. Old snapshots are removed as the table goes, by a client or by the service
 (`--expire service`: by table properties); else metadata would grow and memory with it. The mix keeps the number of live
-files steady. Memory is flat when the mean of its last third is at most 1.1 of that of the middle third.
+files steady. Memory is flat when the mean of its last third is at most 1.1 of that of the middle third: the cache of
+manifests has a bound (`--cache-mib`) that it reaches in the first third, and what grows afterwards would be a leak.
 """
 
 from __future__ import annotations
@@ -324,6 +325,7 @@ def run(service: Service, asked: argparse.Namespace) -> Json:
         "minutes": asked.minutes,
         "clients": asked.clients,
         "expire": asked.expire,
+        "manifest_cache_bytes_max": asked.cache_mib << 20,
         "acknowledged": len(log.acknowledged),
         "changes_per_s": len(log.acknowledged) / elapsed,
         "kinds": {kind: summarise(times) for kind, times in sorted(log.times.items())},
@@ -374,6 +376,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seed", type=int, default=1, help="of the changes; their order is the machine's")
+    parser.add_argument("--cache-mib", type=int, default=48, help="bound of the service's cache of manifests")
     parser.add_argument("--sample-s", type=float, default=10.0, help="seconds between two looks at memory")
     parser.add_argument(
         "--expire", choices=("client", "service"), default="client", help="who removes snapshots"
@@ -385,7 +388,9 @@ def make_parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str] | None = None) -> int:
     """Soak, print, keep the figures; 1 when something acknowledged is not as it should be."""
     asked = make_parser().parse_args(words)
-    options = ("--expire-interval-s", str(_EXPIRE_EVERY_S)) if asked.expire == "service" else ()
+    options = ["--manifest-cache-bytes", str(asked.cache_mib << 20)]
+    if asked.expire == "service":
+        options += ["--expire-interval-s", str(_EXPIRE_EVERY_S)]
     with tempfile.TemporaryDirectory() as text, running_service(Path(text), options=options) as service:
         create_namespace(service.port)
         found = run(service, asked)

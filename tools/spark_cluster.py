@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -41,19 +42,24 @@ class Cluster:
 def running_cluster(
     folder: Path, *, workers: int = 2, memory: str = "1g", env: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """A master and workers of one core each, which keep everything in `folder` and listen on loopback only."""
+    """A master and workers of one core each, which keep everything in `folder` and listen on loopback only.
+
+    Each worker has an address of its own, as on machines of their own: Spark runs no second copy of a slow task on the
+    host of the first.
+    """
     port, page = find_free_port(), find_free_port()
     master = f"spark://{HOST}:{port}"
     places = tuple(folder / f"worker-{number}" for number in range(workers))
     with ExitStack() as ends:
         words = ["--host", HOST, "--port", str(port), "--webui-port", str(page)]
         log = folder / "master.log"
-        processes = [_start([_MASTER, *words], log, env)]
+        processes = [_start([_MASTER, *words], log, HOST, env)]
         ends.callback(_stop, processes[0])
-        for place in places:
-            words = ["--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", memory]
+        for number, place in enumerate(places, start=1):
+            host = f"127.0.0.{number}" if sys.platform == "linux" else HOST  # others have one only
+            words = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", memory]
             process = _start(
-                [_WORKER, *words, "--work-dir", str(place), master], folder / f"{place.name}.log", env
+                [_WORKER, *words, "--work-dir", str(place), master], folder / f"{place.name}.log", host, env
             )
             ends.callback(_stop, process)
             processes.append(process)
@@ -61,10 +67,10 @@ def running_cluster(
         yield Cluster(master, places)
 
 
-def _start(words: list[str], log: Path, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+def _start(words: list[str], log: Path, host: str, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     launcher = Path(pyspark.__file__).parent / "bin" / "spark-class"
-    own = {"SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1", **(env or {})}
+    own = {"SPARK_LOCAL_IP": host, "SPARK_NO_DAEMONIZE": "1", **(env or {})}
     with log.open("ab") as output:
         return subprocess.Popen(
             [str(launcher), *words],

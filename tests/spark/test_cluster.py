@@ -31,6 +31,7 @@ from tests.compat.lake import audit_namespace, audit_table
 from tests.s3_server import S3Server
 from tests.spark.cluster_jobs import JobsPlan
 from tests.spark.s3_lake import environment_of, running_s3_lake
+from tests.spark.speculative_job import ROWS
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -155,6 +156,19 @@ def test_a_stream_on_the_cluster_brings_every_row_once(place: Place) -> None:
     assert sorted(found["id"].to_pylist()) == list(range(60))
 
 
+def test_a_task_that_spark_runs_twice_brings_its_rows_once(place: Place, tmp_path: Path) -> None:
+    namespace = f"twice_{uuid4().hex[:8]}"
+    catalog = RestCatalog("cluster", uri=place.service.uri)
+    catalog.create_namespace(namespace)
+    plan = JobsPlan(place.cluster.master, place.service.uri, namespace, str(tmp_path), road="", version=2)
+    assert _run_jobs(place, plan, "speculative_job") == dict.fromkeys((NATIVE, PYTHON), ROWS)
+    for road in (NATIVE, PYTHON):
+        assert {"0.0", "0.1"} <= {mark.name for mark in (tmp_path / road).iterdir()}
+        found = catalog.load_table((namespace, road)).scan().to_arrow()["id"].to_pylist()
+        assert sorted(found) == list(range(ROWS))
+    audit_namespace(catalog, place.service.uri, namespace)
+
+
 def test_workers_without_our_dependencies_are_named_before_any_work(place: Place) -> None:
     (place.folder / "rows.csv").write_text("id\n1\n")
     words = ["ingest", "rows.csv", "--into", "cluster.none", "--create"]
@@ -175,12 +189,12 @@ def bucket(
         yield lake
 
 
-def _run_jobs(place: Place, plan: JobsPlan) -> dict[str, object]:
+def _run_jobs(place: Place, plan: JobsPlan, module: str = "cluster_jobs") -> dict[str, object]:
     """All jobs of a plan by one driver on the cluster."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
     return _summary(
         subprocess.run(
-            [sys.executable, "-m", "tests.spark.cluster_jobs", plan.to_argument()],
+            [sys.executable, "-m", f"tests.spark.{module}", plan.to_argument()],
             env={**inherited, "PYSPARK_PYTHON": str(place.folder / "python")},
             capture_output=True,
             text=True,
