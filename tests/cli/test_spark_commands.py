@@ -129,6 +129,7 @@ def test_without_spark_the_way_to_get_it_is_told(
         ),
         (["merge", "rows.csv", "--into", "a.b", "--on", "id"], "--update: needed"),
         (["compact", "a.b", "--target-size", "big"], "--target-size: expected a size"),
+        (["compact", "a.b", "--older-than", "soon"], "--older-than: expected an age"),
         (["compact", "a.b", "--sort-by", "id"], "--sort-by: only goes with --strategy sort"),
         (["expire", "a.b", "--older-than", "yesterday"], "--older-than: expected an age"),
         (["remove-orphans", "a.b", "--older-than", "3"], "--older-than: expected an age"),

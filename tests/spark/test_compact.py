@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +16,7 @@ from headgate.errors import BadInput, ConflictFound
 from headgate.spark.compaction import Compacted, CompactedGroup, compact
 from headgate.spark.deletes import delete
 from headgate.spark.lake import LakeTable
+from headgate.spark.maintain import expire
 from headgate.spark.scan import plan
 from headgate.spark.writes import write
 from tests.compat.lake import local_files
@@ -50,6 +52,34 @@ def _files(tables: Tables) -> int:
 
 def _lineage(tables: Tables) -> Rows:
     return tables.by_jar("t", "id, _row_id, _last_updated_sequence_number")
+
+
+def test_files_that_are_younger_than_was_said_are_left_alone(tables_v2: Tables) -> None:
+    _small_files(tables_v2)
+    assert _compact(tables_v2, older_than=timedelta(hours=1)) == Compacted()
+    assert len(_compact(tables_v2, older_than=timedelta(0)).landed) == len(_KINDS)
+
+
+def test_files_whose_snapshots_are_gone_are_old(tables_v2: Tables) -> None:
+    table = _small_files(tables_v2)
+    write(tables_v2.spark.sql("SELECT 99L AS id, 'a' AS kind"), table)
+    expire(table, older_than=timedelta(0), keep=1)
+    done = _compact(tables_v2, older_than=timedelta(hours=1))
+    assert sorted(group.files_before for group in done.landed) == [3, 3]
+    assert _files(tables_v2) == 3  # one for each kind, and the young one
+
+
+@pytest.mark.parametrize(
+    ("version", "age", "message"),
+    [(1, timedelta(0), "format version 1"), (2, timedelta(-1), "negative age")],
+    ids=["version 1", "negative"],
+)
+def test_an_age_that_cannot_be_told_is_refused(
+    tables_v2: Tables, version: int, age: timedelta, message: str
+) -> None:
+    table = tables_v2.create("t", properties={"format-version": str(version)})
+    with pytest.raises(BadInput, match=message):
+        compact(table, older_than=age, spark=tables_v2.spark)
 
 
 @BOTH

@@ -51,6 +51,13 @@ def test_no_rows_make_no_commit_and_leave_no_file(tables_v2: Tables) -> None:
     assert files_on_disk(table) == 0
 
 
+def test_a_write_leaves_nothing_but_the_files_that_it_commits(tables_v2: Tables) -> None:
+    table = tables_v2.create("t", "id BIGINT, name STRING", partitioned="name")
+    done = write(rows(tables_v2, 1, 2), table)
+    committed = {str(file["file-path"]).rsplit("/", 1)[-1] for file in done.files}
+    assert {file.name for file in local_files(table.load().data_location)} == committed
+
+
 @BOTH
 def test_an_overwrite_replaces_what_its_filter_matches(tables: Tables) -> None:
     table = tables.create("t", "id BIGINT, name STRING", partitioned="name")

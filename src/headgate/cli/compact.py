@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import Any
 
+from headgate.cli.expire import read_age
 from headgate.cli.lake_options import add_command, add_connection, need_spark, open_job, read_table, say
 from headgate.cli.summary import Fact, print_summary, shown_size
 from headgate.client.results import MAIN
@@ -13,11 +15,13 @@ from headgate.errors import BadInput
 _DESCRIPTION = """\
 Rewrite files that are too small, too large, or full of deleted rows. Every group of files is a commit of its own, so
 what is done stays done. A compaction conflicts with nobody but those who remove or delete from the very files that it
-rewrites; a group that lost such a race is left out, told with the evidence, and found by the next compaction.
+rewrites; a group that lost such a race is left out, told with the evidence, and found by the next compaction. Deletes and
+merges that are under way lose as well when a rewrite takes away their files first: --older-than leaves young files alone.
 """
 _EXAMPLES = """\
   headgate compact shop.payments
   headgate compact shop.payments --where "at >= DATE '2026-01-01'" --target-size 256MB
+  headgate compact shop.payments --older-than 10m
   headgate compact shop.payments --strategy sort --sort-by customer --sort-by "at DESC"
 """
 _SIZE = re.compile(r"(\d{1,15})\s*([kMGT]?)B?")
@@ -53,6 +57,9 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument(
         "--at-once", metavar="N", type=int, help="groups written at the same time (default: 5)"
     )
+    parser.add_argument(
+        "--older-than", metavar="AGE", help="only files that were added before, as in 5d, 12h, 30m or 90s"
+    )
     parser.add_argument("--all", action="store_true", dest="rewrite_all", help="rewrite good files, too")
     parser.add_argument("--all-or-nothing", action="store_true", help="one commit for all groups")
     parser.add_argument("--branch", default=MAIN, help="the branch that is written (default: %(default)s)")
@@ -67,11 +74,12 @@ def run(parsed: argparse.Namespace) -> int:
     name = read_table(parsed.table)
     if parsed.sort_by and parsed.strategy != "sort":
         raise BadInput("--sort-by: only goes with --strategy sort", field="--sort-by")
-    limits = {
+    limits: dict[str, Any] = {
         "target_size_bytes": read_size("--target-size", parsed.target_size),
         "max_group_bytes": read_size("--max-group", parsed.max_group),
         "min_files": parsed.min_files,
         "at_once": parsed.at_once,
+        "older_than": read_age("--older-than", parsed.older_than),
     }
     given = {key: value for key, value in limits.items() if value is not None}
     with open_job(parsed, f"headgate compact {parsed.table}") as job:

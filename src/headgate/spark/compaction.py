@@ -13,10 +13,12 @@ they are written apply to them as they would have to the old ones.
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform, VoidTransform
@@ -103,6 +105,7 @@ def compact(
     rewrite_all: bool = False,
     partial_progress: bool = True,
     at_once: int = AT_ONCE,
+    older_than: timedelta | None = None,
     branch: str = "main",
     spark: SparkSession | None = None,
     on_written: Tell = lambda _: None,
@@ -111,13 +114,16 @@ def compact(
 
     `strategy` "sort" orders the rows of a group by `sort_by` (like "id DESC") or by the table's sort order. With
     `partial_progress` every group is a commit of its own, else all groups land together or none does. `at_once` groups
-    are written at the same time. `on_written` is told of each group whose files are written and not committed yet.
+    are written at the same time. With `older_than`, files that were added since then are left alone: those that others are
+    still at work on, and whose deletes and merges a rewrite would refuse. `on_written` is told of each group whose files
+    are written and not committed yet.
     """
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise BadInput("spark: no session is active; start one with build_session", field="spark")
-    state = table.load()
+    state = table.load(all_snapshots=older_than is not None)
     base_id = state.snapshot_id(branch)
+    hot_from = None if older_than is None else _find_hot(state, older_than)
     order = _find_order(state, strategy, sort_by)
     if target_size_bytes is None:
         target_size_bytes = number_of(state.properties, TARGET_SIZE, TARGET_SIZE_DEFAULT_BYTES)
@@ -129,7 +135,8 @@ def compact(
         return Compacted()
     every = plan(state, branch=branch)
     wanted = every if where is None else plan(state, row_filter=expression, branch=branch)
-    groups = find_groups([_candidate(scanned, state) for scanned in wanted.files], sizing)
+    files = [one for one in wanted.files if hot_from is None or one.data_sequence_number < hot_from]
+    groups = find_groups([_candidate(scanned, state) for scanned in files], sizing)
     work = _Compaction(session, state, branch, base_id, sizing, order, every, on_written, at_once)
     return work.one_by_one(groups) if partial_progress else work.together(groups)
 
@@ -278,6 +285,19 @@ class _Compaction:
     def _report(self, group: Group) -> CompactedGroup:
         partition = dict(self._by_path[group.paths[0]].partition)
         return CompactedGroup(partition, len(group.files), group.size_bytes)
+
+
+def _find_hot(state: TableState, older_than: timedelta) -> int | None:
+    """The sequence number from which on files are younger than this; None when there are none."""
+    if older_than < timedelta(0):
+        raise BadInput(f"older_than: expected no negative age, got {older_than}", field="older_than")
+    if state.format_version < 2:
+        raise BadInput(
+            "older_than: a table of format version 1 does not tell the age of its files", field="older_than"
+        )
+    since_ms = time.time() * 1000 - older_than / timedelta(milliseconds=1)
+    young = (one for one in state.raw["snapshots"] if one["timestamp-ms"] > since_ms)
+    return min((int(one["sequence-number"]) for one in young), default=None)
 
 
 def _candidate(scanned: ScannedFile, state: TableState) -> Candidate:
