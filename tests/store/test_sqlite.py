@@ -12,7 +12,7 @@ import pytest
 
 from headgate.errors import BadInput, CommitUnknown, Overloaded, StorageFailed
 from headgate.store.sqlite import SqliteStore
-from tests.store.builders import Catalog, namespace, put_event, put_key, swap
+from tests.store.builders import Catalog, namespace, put_event, put_file, put_key, swap
 
 Fault = Callable[[str], bool]  # may raise; True: raise after the statement was run
 
@@ -157,6 +157,30 @@ def test_the_writer_syncs_each_commit_to_a_write_ahead_log(path: Path) -> None:
     names = ("synchronous", "journal_mode", "foreign_keys")
     assert [opened[0].execute(f"PRAGMA {name}").fetchone()[0] for name in names] == [2, "wal", 1]
     store.close()
+
+
+def test_a_full_disk_refuses_the_write_and_keeps_what_was_there(path: Path) -> None:
+    opened: list[sqlite3.Connection] = []
+
+    def connect(path: str) -> sqlite3.Connection:
+        opened.append(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
+        return opened[-1]
+
+    catalog = Catalog(SqliteStore(path, connect=connect))
+    header = catalog.create("t")
+    before = catalog.entry()
+    writer = opened[0]
+    pages = writer.execute("PRAGMA page_count").fetchone()[0]
+    writer.execute(f"PRAGMA max_page_count = {pages}")  # SQLite's own way to have no room
+    large = put_file(data=bytes(1 << 20))
+    with pytest.raises(StorageFailed, match=r"full.*nothing was written"):
+        catalog.store.write((swap(header), put_key(), large))
+    assert catalog.entry() == before
+    assert catalog.store.load_keys((("ann", "k"),)) == {}
+    writer.execute("PRAGMA max_page_count = 1000000")
+    catalog.must(swap(header), put_key(), large)
+    assert catalog.entry().header.version == header.version + 1
+    catalog.store.close()
 
 
 def test_what_was_written_is_there_after_reopening(path: Path) -> None:
