@@ -48,10 +48,6 @@ def writer_options(properties: Mapping[str, str]) -> dict[str, str]:
         "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         # The other algorithm publishes while tasks commit, so that a repeated one could leave rows twice.
         "mapreduce.fileoutputcommitter.algorithm.version": "1",
-        # On a local disk no file of checksums beside each: it would be an orphan, and Hadoop starts a process to set
-        # the mode of every file that it makes. The cache of file systems has one that makes them.
-        "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "fs.file.impl.disable.cache": "true",
     }
     if properties.get(_LEVEL) and codec in _LEVELS:
         options[_LEVELS[codec]] = str(number_of(properties, _LEVEL, 0))
