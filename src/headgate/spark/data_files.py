@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from uuid import uuid4
 
-from pyarrow.fs import FileType
+from pyarrow.fs import FileType, LocalFileSystem
 from pyiceberg.schema import Schema
 from pyiceberg.types import FixedType, ListType, MapType, UUIDType
 from pyspark.sql import DataFrame
@@ -81,9 +81,10 @@ def write_files(
 
 
 def _make_folders(state: TableState, location: str) -> None:
-    """The folders that Spark's committer would make, one by one: for each, Hadoop starts a process to set its mode."""
+    """On a disk, the folders that Spark's committer would make one by one, each with a process that sets its mode."""
     filesystem, path = state.filesystem(location)
-    filesystem.create_dir(f"{path}/{_COMMITTERS_FOLDER}", recursive=True)
+    if isinstance(filesystem, LocalFileSystem):
+        filesystem.create_dir(f"{path}/{_COMMITTERS_FOLDER}", recursive=True)
 
 
 def road_of(state: TableState) -> str:
