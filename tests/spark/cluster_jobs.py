@@ -151,11 +151,12 @@ class Jobs:
         filesystem, path = state.filesystem(stray)
         with filesystem.open_output_stream(path) as output:
             output.write(b"nobody needs it")
+        # A day on from here: what the service writes behind the expiry, its checkpoint, is younger than a day then.
+        tomorrow = datetime.now(UTC) + timedelta(days=1)
         gone = expire(self.table, older_than=timedelta(0), keep=1)
-        orphans = remove_orphans(
-            self.table, older_than=timedelta(days=1), now=datetime.now(UTC) + timedelta(days=2)
-        )
-        return [len(gone.snapshot_ids) > 0, [file == stray for file in orphans.files]]
+        orphans = remove_orphans(self.table, older_than=timedelta(days=1), now=tomorrow)
+        others = [file for file in orphans.files if file.startswith(state.data_location) and file != stray]
+        return [len(gone.snapshot_ids) > 0, stray in orphans.files, others]
 
     def read_by_jar(self) -> object:
         """What the Iceberg jar finds in both tables at the end."""

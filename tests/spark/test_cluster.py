@@ -258,7 +258,7 @@ def test_every_kind_of_job_runs_on_postgresql_and_a_bucket(
         "merge": [2, 2],
         "compact": [True, 0],
         "refresh": ["rebuilt", "incremental"],
-        "upkeep": [True, [True]],
+        "upkeep": [True, True, []],
     }
     catalog = bucket.catalog()
     found = catalog.load_table((namespace, "payments")).scan().to_arrow().to_pylist()
