@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from tools.spark_local import UNCOMPILED
 
+from headgate.spark import delete_files
 from headgate.spark.compaction import compact
 from headgate.spark.create_table import create_if_missing
 from headgate.spark.data_source import register
@@ -177,6 +178,7 @@ class Jobs:
 
 def main() -> None:
     """Run the plan of the command line."""
+    delete_files.DRIVER_ROWS_MAX = 0  # the tables are small, and the workers shall have something to do
     said = json.loads(sys.argv[1])
     plan = JobsPlan(**{**said, "jars": tuple(said["jars"])})
     lake = Lake(plan.uri, storage=plan.storage)

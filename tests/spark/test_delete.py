@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.expressions import In
 
 from headgate.errors import BadInput
+from headgate.spark import delete_files
 from headgate.spark.deletes import delete
 from headgate.spark.row_changes import COPY, MERGE
 from headgate.spark.session import has_jar_catalog, prepare_session
@@ -32,6 +33,12 @@ CONDITIONS = (
     "kind <> 'a' and amount > 5",
     "length(kind) = 1 and id in (select 7)",
 )
+
+
+@pytest.fixture(params=[delete_files.DRIVER_ROWS_MAX, 0], ids=["by the driver", "by executors"])
+def written_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes delete files."""
+    monkeypatch.setattr(delete_files, "DRIVER_ROWS_MAX", request.param)
 
 
 @on_kinds(CELLS, elsewhere=[("partitioned", MERGE)])
@@ -97,6 +104,7 @@ def test_a_delete_of_no_row_commits_nothing(tables_v2: Tables) -> None:
     assert (twins.ours.load().snapshot_id(), twins.all_files()) == (before, files)
 
 
+@pytest.mark.usefixtures("written_by")
 def test_position_deletes_of_a_partition_share_a_file_when_the_table_says_so(tables_v2: Tables) -> None:
     properties = {"write.delete.mode": MERGE, "write.delete.granularity": "partition"}
     twins = make_twins(tables_v2, "plain", properties)
@@ -111,6 +119,7 @@ def test_position_deletes_of_a_partition_share_a_file_when_the_table_says_so(tab
     twins.agree()
 
 
+@pytest.mark.usefixtures("written_by")
 def test_vectors_take_in_the_position_deletes_of_a_table_that_was_upgraded(tables_v2: Tables) -> None:
     twins = make_twins(
         tables_v2, "partitioned", {"write.delete.mode": MERGE, "write.delete.granularity": "partition"}
@@ -154,6 +163,7 @@ def test_a_delete_that_does_not_fit_names_what_is_wrong(
     assert refused.value.field == named
 
 
+@pytest.mark.usefixtures("written_by")
 def test_rows_are_hidden_again_and_again_without_the_jar(tables: Tables) -> None:
     twins = make_twins(tables, "partitioned")
     plain = prepare_session(tables.spark.newSession())

@@ -1,6 +1,7 @@
 """Delete files from the positions of rows: position deletes in format version 2, deletion vectors in version 3.
 
-Written by executors, one task for all positions of a data file, so that each data file gets one delete file. What
+Written by executors, one task for all positions of a data file, so that each data file gets one delete file; by the
+driver itself where the scanned files are small, because executors need longer to start Python than it takes. What
 was deleted from it before is put into the new file, and the old one goes: a data file may have one vector only, and
 many small position delete files are slow to read. The names have the run and the attempt in them; a file of an
 attempt that failed is never committed.
@@ -41,6 +42,7 @@ from headgate.spark.scan import FILE, POSITION, Scan, ScannedFile
 
 _GROUP, _POSITIONS, _MADE = "__group", "__positions", "__made"
 _VECTORS_MAX = 1_000  # in one Puffin file
+DRIVER_ROWS_MAX = 1_000_000  # rows of all scanned files: no more than so many positions come to the driver
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,10 @@ def write_deletes(rows: DataFrame, scan: Scan, run: Run) -> Deletes:
     targets = _targets(scan, by_file=by_file, vectors=vectors)
     job = _Job(targets, folder_of(state, run), state.storage, vectors)
     placed = rows.groupBy(FILE).agg(sf.collect_list(POSITION).alias(_POSITIONS))
-    if not by_file:
-        # The files of a group in one task, one after the other.
-        names, numbers = zip(*((one.path, one.group) for one in targets.values()), strict=True)
-        groups = rows.sparkSession.createDataFrame(pa.table([names, numbers], names=[FILE, _GROUP]))
-        joined = placed.join(sf.broadcast(groups), on=FILE, how="left")
-        placed = joined.repartition(sf.col(_GROUP)).sortWithinPartitions(_GROUP, FILE)
-    ordered = placed.select(FILE, _POSITIONS)
-    told = ordered.mapInArrow(partial(_write_batches, job), f"{_MADE} binary").collect()
-    made: list[_Made] = [pickle.loads(row[_MADE]) for row in told]  # by our own tasks
+    if sum(one.file.record_count for one in scan.files) <= DRIVER_ROWS_MAX:
+        made = _write_here(placed, job)
+    else:
+        made = _write_there(placed, job, by_file=by_file)
     referenced = tuple(path for _, paths, _ in made for path in paths)
     removed = {
         old.identity: old
@@ -105,6 +102,26 @@ def write_deletes(rows: DataFrame, scan: Scan, run: Run) -> Deletes:
         referenced=referenced,
         rows=sum(count for _, _, count in made),
     )
+
+
+def _write_here(placed: DataFrame, job: _Job) -> list[_Made]:
+    """By this process: files of one group one after the other."""
+    rows = [row for batch in placed.toArrow().to_batches() for row in _read_batch(batch)]
+    groups = {path: target.group for path, target in job.targets.items()}
+    return list(_write_task(job, sorted(rows, key=lambda row: (groups.get(row[0], -1), row[0]))))
+
+
+def _write_there(placed: DataFrame, job: _Job, *, by_file: bool) -> list[_Made]:
+    """By executors."""
+    if not by_file:
+        # The files of a group in one task, one after the other.
+        names, numbers = zip(*((one.path, one.group) for one in job.targets.values()), strict=True)
+        groups = placed.sparkSession.createDataFrame(pa.table([names, numbers], names=[FILE, _GROUP]))
+        joined = placed.join(sf.broadcast(groups), on=FILE, how="left")
+        placed = joined.repartition(sf.col(_GROUP)).sortWithinPartitions(_GROUP, FILE)
+    ordered = placed.select(FILE, _POSITIONS)
+    told = ordered.mapInArrow(partial(_write_batches, job), f"{_MADE} binary").collect()
+    return [pickle.loads(row[_MADE]) for row in told]  # by our own tasks
 
 
 def _targets(scan: Scan, *, by_file: bool, vectors: bool) -> dict[str, _Target]:
