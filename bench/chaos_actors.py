@@ -16,10 +16,8 @@ from bench.chaos_world import Peer, World, luck_of
 from headgate.client.keys import new_key
 
 _CORRECTIONS = 40
-_DELETES_PAUSE, _COMPACTION_PAUSE = (
-    4,
-    20,
-)  # times the pause of other jobs: who rewrites without a break starves the others
+# Times the pause of other jobs: who rewrites without a break starves the others.
+_DELETES_PAUSE, _COMPACTION_PAUSE = 4, 20
 _STILL_PAYS_EVERY = 4  # of so many customers one is deleted who still pays, so that commits conflict
 _TRIES_STILL_PAYS = 3
 _RESTARTS_MAX = 60

@@ -49,7 +49,7 @@ from bench.slow_files import Latencies
 _FLOOR_WRITES = 300
 _RETRIES_MANY = 100
 _PEER_WRITERS = (1, 4, 16, 64)
-_OWN_WRITERS_MAX = 16  # a service in each of 64 processes would need more memory than there is
+_OWN_WRITERS_MAX = 16  # each is a whole service in its process; more of them were not tried
 _SLOW_CLIENTS = "1,16,64,256"
 
 

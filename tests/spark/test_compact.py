@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -69,13 +70,26 @@ def test_files_whose_snapshots_are_gone_are_old(tables_v2: Tables) -> None:
     assert _files(tables_v2) == 3  # one for each kind, and the young one
 
 
+def test_a_table_that_was_upgraded_from_version_1_is_compacted(tables_v2: Tables) -> None:
+    _small_files(tables_v2, mode="copy-on-write", **{"format-version": "1"})
+    tables_v2.sql(f"ALTER TABLE {tables_v2.name('t')} SET TBLPROPERTIES ('format-version' = '2')")
+    before = tables_v2.rows("t")
+    assert _compact(tables_v2, older_than=timedelta(hours=1)) == Compacted()
+    assert len(_compact(tables_v2).landed) == len(_KINDS)
+    assert (_files(tables_v2), tables_v2.rows("t")) == (2, before)
+
+
 @pytest.mark.parametrize(
     ("version", "age", "message"),
-    [(1, timedelta(0), "format version 1"), (2, timedelta(-1), "negative age")],
-    ids=["version 1", "negative"],
+    [
+        (1, timedelta(0), "format version 1"),
+        (2, timedelta(-1), "negative timedelta"),
+        (2, 600, "timedelta, got 600"),
+    ],
+    ids=["version 1", "negative", "not an age"],
 )
 def test_an_age_that_cannot_be_told_is_refused(
-    tables_v2: Tables, version: int, age: timedelta, message: str
+    tables_v2: Tables, version: int, age: Any, message: str
 ) -> None:
     table = tables_v2.create("t", properties={"format-version": str(version)})
     with pytest.raises(BadInput, match=message):

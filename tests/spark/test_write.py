@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import urlsplit
+
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import DataFrame
 
 from headgate.client import Committed
 from headgate.client.keys import new_key
-from headgate.errors import BadInput, CommitUnknown, ConflictFound
+from headgate.errors import BadInput, CommitUnknown, ConflictFound, StorageFailed
 from headgate.spark.data_files import discard_files, folder_of, write_files
 from headgate.spark.lake import LakeTable
 from headgate.spark.landing import land
@@ -57,6 +60,16 @@ def test_a_write_leaves_nothing_but_the_files_that_it_commits(tables_v2: Tables)
     committed = {str(file["file-path"]).rsplit("/", 1)[-1] for file in done.files}
     left = {file.name for file in local_files(table.load().data_location)}
     assert {name for name in left if not name.endswith(".crc")} == committed  # Hadoop's own, for each file
+
+
+def test_a_disk_that_takes_no_folder_is_told_with_the_place(tables_v2: Tables) -> None:
+    state, run = tables_v2.create("t").load(), new_run()
+    in_the_way = Path(urlsplit(folder_of(state, run)).path)
+    in_the_way.parent.mkdir(parents=True, exist_ok=True)
+    in_the_way.write_bytes(b"a file")
+    with pytest.raises(StorageFailed, match=run.id):
+        write_files(rows(tables_v2, 1), state, run)
+    assert in_the_way.read_bytes() == b"a file"
 
 
 @BOTH

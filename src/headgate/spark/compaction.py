@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform, VoidTransform
@@ -262,7 +263,7 @@ class _Compaction:
                 remove=paths,
                 add=files,
                 remove_deletes=[_reference(file) for file in self._dangling(groups)],
-                sequence_number=None if is_old else int(head["sequence-number"]),
+                sequence_number=None if is_old else _sequence_number(head),
                 base_snapshot_id=self.base_id,
                 branch=self.branch,
                 key=key,
@@ -289,15 +290,20 @@ class _Compaction:
 
 def _find_hot(state: TableState, older_than: timedelta) -> int | None:
     """The sequence number from which on files are younger than this; None when there are none."""
-    if older_than < timedelta(0):
-        raise BadInput(f"older_than: expected no negative age, got {older_than}", field="older_than")
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise BadInput(f"older_than: expected no negative timedelta, got {older_than!r}", field="older_than")
     if state.format_version < 2:
         raise BadInput(
             "older_than: a table of format version 1 does not tell the age of its files", field="older_than"
         )
     since_ms = time.time() * 1000 - older_than / timedelta(milliseconds=1)
     young = (one for one in state.raw["snapshots"] if one["timestamp-ms"] > since_ms)
-    return min((int(one["sequence-number"]) for one in young), default=None)
+    return min((_sequence_number(one) for one in young), default=None)
+
+
+def _sequence_number(snapshot: Mapping[str, Any]) -> int:
+    """That of a snapshot from before the table's upgrade from version 1 is 0, and not written."""
+    return int(snapshot.get("sequence-number", 0))
 
 
 def _candidate(scanned: ScannedFile, state: TableState) -> Candidate:

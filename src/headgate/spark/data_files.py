@@ -16,7 +16,7 @@ from pyiceberg.types import FixedType, ListType, MapType, UUIDType
 from pyspark.sql import DataFrame
 
 from headgate.client.changes import File
-from headgate.errors import BadInput
+from headgate.errors import BadInput, StorageFailed
 from headgate.spark.arrow_road import write_by_arrow
 from headgate.spark.columns import carry, fit
 from headgate.spark.footers import Written, describe_files
@@ -44,10 +44,9 @@ def write_files(
 ) -> tuple[File, ...]:
     """Write the rows as data files of the table; what there is to commit, described. Empty for no rows.
 
-    `extra` names columns of row lineage that the files keep. `partition` is for rows that were
-    read from one partition of the table: values in single-value JSON by the name of the partition field; nothing is checked,
-    computed or distributed then. Without `road`, Spark's own writer is taken wherever it can write the table's types as
-    Iceberg has them.
+    `extra` names columns of row lineage that the files keep. `partition` is for rows that were read from one partition of
+    the table: values in single-value JSON by the name of the partition field; nothing is checked, computed or distributed
+    then. Without `road`, Spark's own writer is taken wherever it can write the table's types as Iceberg has them.
     """
     if road not in (None, NATIVE, PYTHON):
         raise BadInput(f"road: expected {NATIVE} or {PYTHON}, got {road!r}", field="road")
@@ -84,7 +83,10 @@ def _make_folders(state: TableState, location: str) -> None:
     """On a disk, the folders that Spark's committer would make one by one, each with a process that sets its mode."""
     filesystem, path = state.filesystem(location)
     if isinstance(filesystem, LocalFileSystem):
-        filesystem.create_dir(f"{path}/{_COMMITTERS_FOLDER}", recursive=True)
+        try:
+            filesystem.create_dir(f"{path}/{_COMMITTERS_FOLDER}", recursive=True)
+        except OSError as error:  # no room, no right, or a file in its way
+            raise StorageFailed(f"{location}: {error}") from error
 
 
 def road_of(state: TableState) -> str:
