@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cached_property
@@ -20,6 +21,7 @@ from headgate.spark import compact, delete, merge, stream, write
 from headgate.spark.fates import Fate, find_fate, is_key_taken
 
 _MIN_FILES = 4
+_ATTEMPT = re.compile(r"/_temporary/attempt_\w+_(\d+)(?:/|$)")
 
 
 class Ours:
@@ -108,10 +110,10 @@ class Ours:
         """A task writes in a folder that ends with its number, until it has ended."""
         found = set()
         for run in recent(self._data):
-            for attempt in run.glob("*/_temporary/0/_temporary/attempt_*"):
-                # A task may end meanwhile, and its folder with it.
-                if any(file.endswith(".parquet") for _, _, files in os.walk(attempt) for file in files):
-                    found.add(int(attempt.name.rsplit("_", 1)[1]))
+            for folder, _, files in os.walk(run):  # passes over what goes meanwhile
+                attempt = _ATTEMPT.search(folder)
+                if attempt is not None and any(file.endswith(".parquet") for file in files):
+                    found.add(int(attempt[1]))
         return found
 
 
