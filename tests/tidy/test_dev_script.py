@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,50 @@ def test_every_locked_package_is_pinned_by_hash(lock: str) -> None:
     requirements = re.findall(r"^[a-z0-9].*(?:\n    --hash.*)*", text, flags=re.MULTILINE)
     assert requirements
     assert [one for one in requirements if "==" not in one or "--hash=sha256:" not in one] == []
+
+
+@pytest.fixture
+def bare_checkout(tmp_path: Path) -> Path:
+    """A checkout that was never set up, with a uv on PATH that writes down what it was told."""
+    checkout, tools = tmp_path / "checkout", tmp_path / "bin"
+    checkout.mkdir()
+    tools.mkdir()
+    for name in ("dev", "pyproject.toml", "requirements.lock", "requirements-java.lock"):
+        shutil.copy(ROOT / name, checkout / name)
+    uv = tools / "uv"
+    uv.write_text(
+        f"""#!/bin/sh
+echo "$*" >>'{tmp_path}/told'
+[ "$1" != venv ] || {{ mkdir -p .venv/bin; ln -s '{sys.executable}' .venv/bin/python; }}
+"""
+    )
+    uv.chmod(0o755)
+    return checkout
+
+
+def run_bare(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a checkout's ./dev with the tools beside it first on PATH."""
+    path = f"{checkout.parent / 'bin'}:{os.environ['PATH']}"
+    command = [str(checkout / "dev"), *words]
+    return subprocess.run(
+        command, cwd=checkout, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_set_up_takes_the_lock_as_it_is_and_asks_for_no_dependencies(bare_checkout: Path) -> None:
+    run_bare(bare_checkout, "docs")
+    told = (bare_checkout.parent / "told").read_text().splitlines()
+    installs = [line for line in told if line.startswith("pip install")]
+    assert len(installs) == 2
+    assert [line for line in installs if "--no-deps" not in line] == []
+    assert "--require-hashes" in installs[0]
+
+
+def test_a_disk_without_room_is_named_before_anything_is_installed(bare_checkout: Path) -> None:
+    df = bare_checkout.parent / "bin" / "df"
+    df.write_text("#!/bin/sh\nprintf 'Filesystem 1024-blocks Used Available\\n/dev/a 9 9 109568 99%% /\\n'\n")
+    df.chmod(0o755)
+    answer = run_bare(bare_checkout, "docs")
+    assert answer.returncode == 1
+    assert "only 107 MB are free" in answer.stderr
+    assert not (bare_checkout.parent / "told").exists()
