@@ -134,6 +134,28 @@ def test_a_service_that_is_not_there_leaves_nothing_in_doubt() -> None:
     assert len(world.waits_s) == BRIEF.retries_max
 
 
+def test_a_commit_that_never_left_names_its_key_as_one_that_did_nothing() -> None:
+    client = HeadgateClient(f"http://{HOST}:{find_free_port()}", retry=BRIEF, world=World().as_time())
+    key = new_key()
+    with pytest.raises(StorageFailed) as caught:
+        client.table("a.t").append([FILE], key=key)
+    assert caught.value.evidence["key"] == key
+
+
+def test_a_commit_is_sent_for_two_minutes_and_a_question_for_seconds() -> None:
+    """The work behind a commit is done; who only asks finds out soon that the address is wrong."""
+    waited: list[float] = []
+    for ask in ("load", "append"):
+        world = World()
+        client = HeadgateClient(f"http://{HOST}:{find_free_port()}", world=world.as_time())
+        table = client.table("a.t")
+        with pytest.raises(StorageFailed):
+            table.load() if ask == "load" else table.append([FILE], key=new_key())
+        waited.append(world.now_s)
+    assert 5 < waited[0] < 15
+    assert 100 < waited[1] <= 120
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_wait_that_the_service_asks_for_is_kept(status: int) -> None:
     busy = Told(status, error(status, "overloaded", "later").body, {"Retry-After": "7"})

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
+from headgate.client.keys import new_key
 from headgate.errors import CommitRefused, CommitUnknown, ConflictFound, Diverged, HeadgateError, Overloaded
 from headgate.library import Clock, Counters, Policy, RetryBudget, Spread
 from tests.library.lake import NAME, Lake, live_files, quick, rivals, rows
@@ -201,8 +202,22 @@ def test_loads_that_fail_for_ever_say_so(lake: Lake) -> None:
     lake.create()
     table, row = open_unsure(lake, policy=quick(retries_max=3))
     row.failing_loads = 100
-    with pytest.raises(Overloaded):
+    with pytest.raises(Overloaded) as caught:
         table.append(rows(1))
+    assert "key" not in caught.value.evidence  # nobody has asked to commit yet
+
+
+def test_a_commit_that_did_nothing_for_want_of_a_load_names_its_key(lake: Lake) -> None:
+    lake.create()
+    table, row = open_unsure(lake, busy, policy=quick(retries_max=3, observer=lambda _: fail()))
+
+    def fail() -> None:
+        row.failing_loads = 100
+
+    key = new_key()
+    with pytest.raises(Overloaded) as caught:
+        table.append(rows(1), key=key)
+    assert caught.value.evidence["key"] == key
 
 
 def test_writers_in_threads_lose_nothing_with_the_defaults(lake: Lake) -> None:

@@ -8,9 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyspark.sql import DataFrame
+from tools.service_process import HOST, find_free_port
 
-from headgate.client import Committed
+from headgate.client import Committed, HeadgateClient
 from headgate.client.keys import new_key
+from headgate.core.backoff import BackoffPolicy
 from headgate.errors import BadInput, CommitUnknown, ConflictFound, StorageFailed
 from headgate.spark.data_files import discard_files, folder_of, write_files
 from headgate.spark.lake import LakeTable
@@ -126,6 +128,31 @@ def test_an_unknown_outcome_leaves_every_file_and_names_the_run(tables_v2: Table
     with pytest.raises(CommitUnknown, match=run.id) as caught:
         land(table, run, files, commit, state=state)
     assert caught.value.evidence["run"] == run.id
+    assert tables_v2.rows("t") == [(1, "n1")]
+
+
+@BOTH
+def test_a_commit_that_never_left_leaves_no_file(tables_v2: Tables) -> None:
+    table = tables_v2.create("t")
+    state, run = table.load(), new_run()
+    files = write_files(rows(tables_v2, 1), state, run)
+    away = HeadgateClient(f"http://{HOST}:{find_free_port()}", retry=BackoffPolicy(retries_max=0))
+    with pytest.raises(StorageFailed, match="no connection"):
+        land(table, run, files, lambda key: away.table("a.t").append(files, key=key), state=state)
+    assert files_on_disk(table) == 0
+
+
+def test_a_question_that_fails_after_the_commit_deletes_nothing(tables_v2: Tables) -> None:
+    table = tables_v2.create("t")
+    state, run = table.load(), new_run()
+    files = write_files(rows(tables_v2, 1), state, run)
+
+    def commit(key: str) -> Committed:
+        table.client.append(files, key=key)
+        raise StorageFailed("the service did not answer")
+
+    with pytest.raises(StorageFailed):
+        land(table, run, files, commit, state=state)
     assert tables_v2.rows("t") == [(1, "n1")]
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.client.auth import Credentials
 from headgate.client.pending import Pending
-from headgate.client.resend import RESEND, Ask, Resender, Time
+from headgate.client.resend import ASKS, Ask, Resender, Time
 from headgate.client.table import Name, TableClient
 from headgate.client.transaction import Transaction
 from headgate.client.transport import Transport
@@ -24,7 +24,8 @@ _DURATION = re.compile(r"PT(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?")
 class HeadgateClient:
     """A catalog. May be shared by threads.
 
-    `timeout_s` bounds each wait for the network; `retry` bounds how often and how long one request is sent again.
+    `timeout_s` bounds each wait for the network; `retry` bounds how often and how long one request is sent again
+    (as a rule: a question for some ten seconds, a commit for two minutes).
     """
 
     def __init__(
@@ -34,11 +35,11 @@ class HeadgateClient:
         token: str | None = None,
         credential: tuple[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
-        retry: BackoffPolicy = RESEND,
+        retry: BackoffPolicy | None = None,
         world: Time | None = None,
     ) -> None:
         self._transport = Transport(uri, timeout_s=timeout_s)
-        self._time, self._retry = world or Time(), retry
+        self._time, self._retry = world or Time(), retry or ASKS
         credentials = Credentials(token=token, credential=credential, now_s=self._time.now_s)
         self._resender = Resender(self._transport, credentials, retry, self._time)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.client.auth import Credentials
 from headgate.client.refusals import is_certain, is_verdict, is_worth_resending, retry_after_s, to_error
@@ -18,10 +18,12 @@ from headgate.client.transport import Answer, AnswerLost, NotSent, Transport
 from headgate.core.backoff import BackoffPolicy, Spread, delay_ms
 from headgate.errors import CommitUnknown, HeadgateError, Overloaded, StorageFailed
 
-# Well inside the half hour for which the service remembers a key.
-RESEND = BackoffPolicy(
+# A question fails after some ten seconds: the address may be wrong. The work behind a commit is done, so it is sent for
+# as long as a service may take to come back, well inside the half hour for which the service remembers a key.
+ASKS = BackoffPolicy(
     spread=Spread.FULL, retries_max=10, wait_min_ms=50, wait_max_ms=5_000, total_max_ms=120_000
 )
+COMMITS = replace(ASKS, retries_max=1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +58,18 @@ class Resender:
     """Sends until the answer is sure, or the bound is reached."""
 
     def __init__(
-        self, transport: Transport, credentials: Credentials, policy: BackoffPolicy, world: Time
+        self, transport: Transport, credentials: Credentials, policy: BackoffPolicy | None, world: Time
     ) -> None:
         self._transport, self._credentials = transport, credentials
-        self._policy, self._time = policy, world
+        self._asks, self._commits, self._time = policy or ASKS, policy or COMMITS, world
 
     def settle(self, ask: Ask) -> Sure:
         """The answer of success; raises the error of a refusal, or that nobody knows."""
-        deadline_s = self._time.now_s() + self._policy.total_max_ms / 1000
+        policy = self._asks if ask.key is None else self._commits
+        deadline_s = self._time.now_s() + policy.total_max_ms / 1000
         in_doubt, wait_ms, renewed = False, 0, False
         problem: HeadgateError = StorageFailed("the service did not answer")
-        for attempt in range(1, self._policy.retries_max + 2):
+        for attempt in range(1, policy.retries_max + 2):
             asked_for_s: float | None = None
             try:
                 answer = self._send(ask)
@@ -91,9 +94,9 @@ class Resender:
                 else:
                     in_doubt = in_doubt or (ask.key is not None and not is_certain(answer))
                     asked_for_s = retry_after_s(answer)
-            if attempt > self._policy.retries_max:
+            if attempt > policy.retries_max:
                 break
-            wait_ms = delay_ms(attempt, self._time.draw(), self._policy, previous_ms=wait_ms)
+            wait_ms = delay_ms(attempt, self._time.draw(), policy, previous_ms=wait_ms)
             pause_s = self._pause_s(wait_ms, asked_for_s)
             if self._time.now_s() + pause_s > deadline_s:
                 break
@@ -123,5 +126,8 @@ class Resender:
                 "send the same change with the same key again, or load the table",
                 key=ask.key,
             )
+        if ask.key is not None:
+            problem.evidence["key"] = ask.key  # what the error says holds for this commit: it did nothing
+            return problem
         # Asked for nothing but to look, so nothing happened, whatever the answer was.
         return StorageFailed(problem.message) if isinstance(problem, CommitUnknown) else problem

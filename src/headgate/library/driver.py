@@ -40,7 +40,14 @@ from headgate.core.commit import (
 from headgate.core.flow import commit_flow
 from headgate.core.locations import find_spellings
 from headgate.core.table import Snapshot
-from headgate.errors import CommitRefused, CommitUnknown, HeadgateError, InvariantBroken, StorageFailed
+from headgate.errors import (
+    CommitRefused,
+    CommitUnknown,
+    HeadgateError,
+    InvariantBroken,
+    Overloaded,
+    StorageFailed,
+)
 from headgate.library.adapters import Heard, hear, to_error
 from headgate.library.manifests import Manifests
 from headgate.library.pending_files import PendingFiles
@@ -329,6 +336,8 @@ class Driver:
                 return Done(head, self._find_snapshot(head), self._attempts, verdict.replayed)
             case Refused(error=error):
                 self._files.discard(self._work.written)
+                if isinstance(error, Overloaded | StorageFailed) and not self._work.only_loads:
+                    error.evidence["key"] = self._work.key  # it holds for this commit: nothing was done
                 raise error
             case Unknown(error=unknown):
                 unknown.evidence.setdefault("key", self._work.key)

@@ -1,8 +1,9 @@
 """The end of a job: one commit under the run's key, and what becomes of its files when that fails.
 
 A refusal is settled by the client: the same verdict holds for every copy of the request, so the files of the run can
-go. Whatever else happens (an answer that was lost, a job that is interrupted) deletes nothing: a commit that landed
-must never lose its files. `headgate audit` finds what is left over then.
+go. So can those of a commit that never left; the error names its key then. Whatever else happens (an answer that was
+lost, a job that is interrupted) deletes nothing: a commit that landed must never lose its files. `headgate audit` finds
+what is left over then.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headgate.errors import (
     CommitUnknown,
     Forbidden,
     NotFound,
+    Overloaded,
     StorageFailed,
     Unauthenticated,
     Unsupported,
@@ -53,6 +55,12 @@ def land(
         ) from error
     except CERTAIN:
         discard_quietly(table, run, files, state)
+        raise
+    except (Overloaded, StorageFailed) as error:
+        if (
+            error.evidence.get("key") == run.key
+        ):  # it never left; without the key, only a question may have failed
+            discard_quietly(table, run, files, state)
         raise
 
 
