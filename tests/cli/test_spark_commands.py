@@ -18,6 +18,7 @@ from headgate.errors import BadInput
 
 SPARK_COMMANDS = ("compact", "delete", "ingest", "merge", "refresh", "run", "update")
 COMMANDS = (*SPARK_COMMANDS, "expire", "remove-orphans")
+KEY = "01a1e597-7184-70b2-800b-dfb190d8d283"
 # For each, the words without which it says nothing wrong.
 SOUND: dict[str, list[str]] = {
     "compact": ["shop.payments"],
@@ -129,6 +130,22 @@ def test_without_spark_the_way_to_get_it_is_told(
         ),
         (["merge", "rows.csv", "--into", "a.b", "--on", "id"], "--update: needed"),
         (["compact", "a.b", "--target-size", "big"], "--target-size: expected a size"),
+        (["delete", "a.b", "--where", "true", "--attempts", "0"], "--attempts: expected a number from 1 on"),
+        (
+            [
+                "update",
+                "a.b",
+                "--set",
+                "x=1",
+                "--where",
+                "true",
+                "--attempts",
+                "2",
+                "--key",
+                "01a1e597-7184-70b2-800b-dfb190d8d283",
+            ],
+            "--attempts: a key",
+        ),
         (["compact", "a.b", "--older-than", "soon"], "--older-than: expected an age"),
         (["compact", "a.b", "--sort-by", "id"], "--sort-by: only goes with --strategy sort"),
         (["expire", "a.b", "--older-than", "yesterday"], "--older-than: expected an age"),

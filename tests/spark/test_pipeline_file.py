@@ -124,6 +124,7 @@ def test_a_stream_has_its_checkpoint_beside_the_file(tmp_path: Path) -> None:
         (MINIMAL + '[target.merge]\nwhen-matched-update = "all"', "target.merge.on: needed"),
         (MINIMAL + '[target.merge]\non = "id"', "target.merge.when-matched-update: needed"),
         (MINIMAL + '[target.merge]\non = "id"\nwhen-matched-update = "x"', 'expected "all" or a table'),
+        (MINIMAL + "[target.merge]\non = 'id'\nattempts = 0", "target.merge.attempts: expected a number from 1 on"),
         (MINIMAL + "[targets]", "targets: no such key; did you mean target?"),
         (MINIMAL + '[schedule]\ntrigger = "1 second"', "schedule.trigger: only goes with run = 'stream'"),
         (MINIMAL + "[schedule]\nfold = true", "schedule.fold: only goes with run = 'stream'"),

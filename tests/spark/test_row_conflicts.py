@@ -8,12 +8,14 @@ import pytest
 from pyspark.sql import DataFrame
 
 from headgate.client import Committed
-from headgate.errors import ConflictFound
+from headgate.client.keys import new_key
+from headgate.errors import BadInput, ConflictFound
 from headgate.spark.deletes import delete
 from headgate.spark.lake import LakeTable
 from headgate.spark.merges import merge
 from headgate.spark.row_changes import COPY, MERGE, Changed
 from headgate.spark.updates import update
+from tests.compat.lake import local_files
 from tests.spark.kinds import BOTH
 from tests.spark.racing import late
 from tests.spark.tables import Tables
@@ -142,6 +144,49 @@ def test_inserts_of_one_new_key_by_two_merges_do_not_both_land(tables_v2: Tables
     with pytest.raises(ConflictFound):
         merge(late(table, first), rows, ["id"], when_not_matched_insert="all", mode=mode)
     assert tables_v2.rows("t") == [(2, "y")]
+
+
+@BOTH
+@pytest.mark.parametrize("mode", [COPY, MERGE])
+def test_a_command_with_attempts_left_is_done_anew_on_what_others_made_of_the_table(
+    tables_v2: Tables, mode: str
+) -> None:
+    table, spark = tables_v2.create("t", "id BIGINT, n BIGINT"), tables_v2.spark
+    tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} SELECT /*+ COALESCE(1) */ id, id FROM range(6)")
+    others = iter([lambda: update(table, {"n": "n + 100"}, "id < 3", mode=COPY, spark=spark)] * 3)
+
+    def racing() -> LakeTable:
+        once = iter([next(others)])
+        return late(table, lambda: next(once, lambda: None)() and None)
+
+    assert update(racing(), {"n": "n + 1"}, "id = 1", mode=mode, spark=spark, attempts=2).attempts == 2
+    assert delete(racing(), "id = 0", mode=mode, spark=spark, attempts=3).attempts == 2
+    rows = spark.createDataFrame([(2, 0), (9, 0)], "id BIGINT, n BIGINT")
+    said = {"when_matched_update": {"n": "target.n + 10"}, "when_not_matched_insert": "all"}
+    merged = merge(racing(), rows, ["id"], mode=mode, attempts=2, **said)
+    assert (merged.attempts, merged.updated, merged.inserted) == (2, 1, 1)
+    assert tables_v2.rows("t") == [(1, 302), (2, 312), (3, 3), (4, 4), (5, 5), (9, 0)]
+
+
+def test_a_command_without_attempts_left_is_refused_and_leaves_nothing(tables_v2: Tables) -> None:
+    table, spark = tables_v2.create("t", COLUMNS), tables_v2.spark
+    tables_v2.sql(f"INSERT INTO {tables_v2.name('t')} SELECT /*+ COALESCE(1) */ id, 'old' FROM range(6)")
+    gone = iter(range(6))
+    racing = late(table, lambda: _delete(tables_v2, f"id = {next(gone)}", COPY))
+    with pytest.raises(ConflictFound):
+        delete(racing, "id = 5", mode=COPY, spark=spark, attempts=3)
+    assert [row[0] for row in tables_v2.rows("t")] == [3, 4, 5]
+    assert (
+        len(local_files(table.load().data_location, "*.parquet")) == 4
+    )  # the insert's, and one for each delete
+
+
+def test_attempts_that_cannot_be_meant_are_refused(tables_v2: Tables) -> None:
+    table = tables_v2.create("t", COLUMNS)
+    with pytest.raises(BadInput, match="attempts: expected a number from 1 on, got 0"):
+        delete(table, "id = 5", spark=tables_v2.spark, attempts=0)
+    with pytest.raises(BadInput, match="a key stands for one attempt"):
+        delete(table, "id = 5", spark=tables_v2.spark, attempts=2, key=new_key())
 
 
 def test_what_others_commit_while_a_merge_puts_its_source_down_is_no_conflict(

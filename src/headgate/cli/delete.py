@@ -26,6 +26,7 @@ _EXAMPLES = """\
   headgate delete shop.payments --where "customer = 17"
   headgate delete shop.payments --where "at < DATE '2020-01-01'" --mode merge-on-read
   headgate delete shop.payments --where "country IN ('fr', 'de')" --isolation snapshot
+  headgate delete shop.payments --where "customer = 17" --attempts 5
 """
 
 
@@ -39,7 +40,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--where", metavar="SQL", required=True, help='which rows, by the columns of the table; "true" is all'
     )
     add_mode(parser, "delete")
-    add_commit_options(parser)
+    add_commit_options(parser, attempts=True)
     add_connection(parser, run)
 
 
@@ -67,6 +68,7 @@ def run(parsed: argparse.Namespace) -> int:
         "rows deleted": done.deleted,
         "files added": len(done.added),
         "files removed": len(done.removed),
+        "attempts": done.attempts,
         **commit_facts(done.committed),
     }
     print_summary(title, facts, as_json=parsed.json)

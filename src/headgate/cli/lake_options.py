@@ -131,8 +131,10 @@ def add_connection(parser: argparse.ArgumentParser, run: Callable[[argparse.Name
     spark.add_argument("--verbose", action="store_true", help="show what Spark logs")
 
 
-def add_commit_options(parser: argparse.ArgumentParser, *, isolation: bool = True) -> None:
-    """How a commit is made: where, how strictly, under which key."""
+def add_commit_options(
+    parser: argparse.ArgumentParser, *, isolation: bool = True, attempts: bool = False
+) -> None:
+    """How a commit is made: where, how strictly, how often it is tried, under which key."""
     group = parser.add_argument_group("the commit")
     group.add_argument("--branch", default=MAIN, help="the branch that is written (default: %(default)s)")
     if isolation:
@@ -141,6 +143,14 @@ def add_commit_options(parser: argparse.ArgumentParser, *, isolation: bool = Tru
             choices=(FROM_TABLE, *(level.value for level in Isolation)),
             default=FROM_TABLE,
             help="what other commits may have done meanwhile (default: what the table says)",
+        )
+    if attempts:
+        group.add_argument(
+            "--attempts",
+            metavar="N",
+            type=int,
+            default=1,
+            help="do the work anew, N times in all at most, when others were in its way (default: %(default)s)",
         )
     group.add_argument(
         "--key", metavar="UUID", help="commit under this key, once; only to repeat a run whose end is unknown"
@@ -163,6 +173,16 @@ def commit_options(parsed: argparse.Namespace) -> dict[str, Any]:
     }
     if "isolation" in parsed:
         options["isolation"] = None if parsed.isolation == Isolation.NONE else parsed.isolation
+    if "attempts" in parsed:
+        options["attempts"] = parsed.attempts
+        if parsed.attempts < 1:
+            raise BadInput(
+                f"--attempts: expected a number from 1 on, got {parsed.attempts}", field="--attempts"
+            )
+        if parsed.attempts > 1 and options["key"] is not None:
+            raise BadInput(
+                "--attempts: a key stands for one attempt; leave --key or --attempts out", field="--attempts"
+            )
     return options
 
 

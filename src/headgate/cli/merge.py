@@ -59,7 +59,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("--insert-if", metavar="SQL", help="which unmet rows are inserted (default: all)")
     add_mode(parser, "merge")
-    add_commit_options(parser)
+    add_commit_options(parser, attempts=True)
     add_connection(parser, run)
 
 
@@ -78,6 +78,7 @@ def run(parsed: argparse.Namespace) -> int:
         when_not_matched_insert=_assignments("--insert", parsed.insert),
         when_not_matched_insert_if=parsed.insert_if,
         mode=parsed.mode,
+        attempts=options["attempts"],
     )
     if not (parsed.update or parsed.delete_when or parsed.insert):
         raise BadInput(

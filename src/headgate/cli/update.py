@@ -44,7 +44,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     parser.add_argument("--where", metavar="SQL", required=True, help='which rows; "true" is all')
     add_mode(parser, "update")
-    add_commit_options(parser)
+    add_commit_options(parser, attempts=True)
     add_connection(parser, run)
 
 
@@ -66,6 +66,7 @@ def run(parsed: argparse.Namespace) -> int:
         "rows updated": done.updated,
         "files added": len(done.added),
         "files removed": len(done.removed),
+        "attempts": done.attempts,
         **commit_facts(done.committed),
     }
     print_summary(title, facts, as_json=parsed.json)

@@ -25,6 +25,10 @@ def delete(
     job = begin(Command.DELETE, table, options)
     if job.landed is not None:
         return job.nothing()
+    return job.carry_out(lambda job: _delete(job, filter))
+
+
+def _delete(job: Job, filter: str | BooleanExpression | None) -> Changed:
     where = read_filter(job.spark, filter, job.state)
     scan = plan(job.state, row_filter=where.expression, branch=job.branch)
     if not scan.files:

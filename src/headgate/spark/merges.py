@@ -94,12 +94,15 @@ def merge(
     # A lost block of a local checkpoint stops the job, where a cache would quietly ask a source that has moved on.
     fixed = source.withColumn(SOURCE_ID, sf.monotonically_increasing_id()).localCheckpoint(eager=True)
     job = job.renewed()  # a slow source is no reason to be overtaken: nothing of the table was read so far
-    clauses = read_said(job)
-    where = from_wire(find_scope(job.state, fixed, clauses.on), sql="true")
+    return job.carry_out(lambda job: _merge(job, fixed, read_said(job)))
+
+
+def _merge(job: Job, source: DataFrame, clauses: Clauses) -> Changed:
+    where = from_wire(find_scope(job.state, source, clauses.on), sql="true")
     scan = plan(job.state, row_filter=where.expression, branch=job.branch)
-    matched = _match(job, scan, fixed, clauses)
+    matched = _match(job, scan, source, clauses)
     try:
-        return _apply(job, scan, where, fixed, clauses, matched)
+        return _apply(job, scan, where, source, clauses, matched)
     finally:
         matched.pairs.unpersist()
 

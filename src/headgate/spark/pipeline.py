@@ -155,6 +155,7 @@ def _merge(
         key=key,
         summary=target.summary or None,
         spark=session,
+        attempts=wish.attempts,
     )
     found = _landed(pipeline, done.committed, done.added)
     return replace(found, rows=done.inserted, updated=done.updated, deleted=done.deleted)

@@ -66,6 +66,7 @@ class MergeSpec:
     when_not_matched_insert: Assignments = None
     when_not_matched_insert_if: str | None = None
     mode: str | None = None
+    attempts: int = 1
 
 
 @dataclass(frozen=True)
@@ -297,8 +298,11 @@ def _merge(keys: Keys) -> MergeSpec:
         when_not_matched_insert=_assignments(keys, "when-not-matched-insert"),
         when_not_matched_insert_if=keys.text("when-not-matched-insert-if"),
         mode=keys.choice("mode", _ROW_MODES, _ROW_MODES[0]) if "mode" in keys else None,
+        attempts=1 if (attempts := keys.number("attempts")) is None else attempts,
     )
     keys.end()
+    if found.attempts < 1:
+        raise keys.error("attempts", f"expected a number from 1 on, got {found.attempts}")
     if found.when_matched_update is found.when_matched_delete is found.when_not_matched_insert is None:
         raise keys.error("when-matched-update", "needed, or another when-…: this merge would do nothing")
     return found

@@ -23,7 +23,7 @@ from headgate.core.isolation import Command
 from headgate.core.write_modes import COPY as COPY
 from headgate.core.write_modes import MERGE as MERGE
 from headgate.core.write_modes import mode_of
-from headgate.errors import BadInput
+from headgate.errors import BadInput, ConflictFound, Diverged, InvariantBroken
 from headgate.spark.columns import LAST_UPDATED, ROW_ID
 from headgate.spark.delete_files import Deletes, write_deletes
 from headgate.spark.filters import Filter
@@ -57,6 +57,7 @@ class JobOptions(TypedDict, total=False):
     key: str | None
     summary: Mapping[str, str] | None
     spark: SparkSession | None
+    attempts: int  # how often the work is done at most while others are in its way; 1 by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Changed:
     inserted: int = 0
     added: tuple[File, ...] = ()  # data and delete files
     removed: tuple[str, ...] = ()  # data files
+    attempts: int = 1  # how often the work was done
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class Job:
     isolation: str | None
     summary: Mapping[str, str] | None
     landed: Committed | None = None  # by an earlier run under the same key
+    attempts: int = 1
 
     @property
     def keeps_lineage(self) -> bool:
@@ -109,6 +112,18 @@ class Job:
     def renewed(self) -> Job:
         """The same job on the table as it is now, for one that has read nothing of it yet."""
         return replace(self, state=self.table.load())
+
+    def carry_out(self, once: Callable[[Job], Changed]) -> Changed:
+        """Do the work; where others were in its way, do it anew on what they made of the table."""
+        job = self
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return replace(once(job), attempts=attempt)
+            except (ConflictFound, Diverged):  # a refused run has removed its files
+                if attempt == self.attempts:
+                    raise
+            job = replace(job, state=job.table.load(), run=new_run())
+        raise InvariantBroken("invariant broken: the last attempt ends the work")
 
     def nothing(self) -> Changed:
         """The end of a job that changes no row, now or because it did all before."""
@@ -212,7 +227,11 @@ class Job:
 
 def begin(command: Command, table: LakeTable, options: JobOptions) -> Job:
     """Load the table once: what is scanned, written and judged is all about this state."""
-    key = options.get("key")
+    key, attempts = options.get("key"), options.get("attempts", 1)
+    if attempts < 1:
+        raise BadInput(f"attempts: expected a number from 1 on, got {attempts}", field="attempts")
+    if attempts > 1 and key is not None:
+        raise BadInput("attempts: a key stands for one attempt; leave one of the two out", field="attempts")
     run, state = new_run(key), table.load()
     return Job(
         command=command,
@@ -225,6 +244,7 @@ def begin(command: Command, table: LakeTable, options: JobOptions) -> Job:
         isolation=options.get("isolation", FROM_TABLE),
         summary=options.get("summary"),
         landed=None if key is None else find_landed(table, key),
+        attempts=attempts,
     )
 
 

@@ -32,6 +32,10 @@ def update(
     job = begin(Command.UPDATE, table, options)
     if job.landed is not None:
         return job.nothing()
+    return job.carry_out(lambda job: _update(job, set, where))
+
+
+def _update(job: Job, set: Mapping[str, str], where: str | BooleanExpression | None) -> Changed:
     condition = read_filter(job.spark, where, job.state, name="where")
     values = _values(job, set)
     scan = plan(job.state, row_filter=condition.expression, branch=job.branch)
