@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.service import logs
-from headgate.service.logs import JsonLines, log, log_commit, log_crash, redact
+from headgate.service.logs import CommitLine, JsonLines, log, log_commits, log_crash, redact
 
 CANARY = "cAnArY0123456789"
 
@@ -81,7 +81,7 @@ def test_a_value_cannot_forge_a_line(stream: io.StringIO) -> None:
 
 
 def test_a_commit_is_one_line_with_its_fields(stream: io.StringIO) -> None:
-    log_commit(table="a.t", key=None, attempt=2, base=1, head=3, verdict="committed", elapsed_ms=1.23456)
+    log_commits([CommitLine("a.t", None, 2, 1, 3, "committed", 1.23456)])
     line = json.loads(stream.getvalue())
     found = {
         name: line[name] for name in ("table", "key", "attempt", "base", "head", "verdict", "elapsed_ms")
@@ -95,6 +95,16 @@ def test_a_commit_is_one_line_with_its_fields(stream: io.StringIO) -> None:
         "verdict": "committed",
         "elapsed_ms": 1.235,
     }
+
+
+def test_commits_of_one_group_are_a_line_each(stream: io.StringIO) -> None:
+    log_commits([CommitLine(f"a.t\n{i}", str(i), 1, None, None, "committed", 1) for i in range(3)])
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["message"], line["table"], line["key"]) for line in lines] == [
+        ("commit", f"a.t\n{i}", str(i)) for i in range(3)
+    ]
+    log_commits([])
+    assert len(stream.getvalue().splitlines()) == 3
 
 
 def test_plain_words_are_left_alone() -> None:

@@ -205,3 +205,16 @@ def test_a_file_that_is_not_a_database_is_refused(path: Path) -> None:
     path.write_bytes(b"not a database, but long enough to be read as one" * 100)
     with pytest.raises(StorageFailed):
         SqliteStore(path)
+
+
+def test_dropping_a_file_from_the_journal_writes_no_zeros_over_its_pages(path: Path) -> None:
+    store = SqliteStore(path)
+    Catalog(store).must(put_file("a", data=bytes(400_000)))
+    before = _wal_frames(path)
+    store.drop_files(["a"])
+    assert _wal_frames(path) - before < 10  # of a hundred pages
+    store.close()
+
+
+def _wal_frames(path: Path) -> int:
+    return path.with_name(path.name + "-wal").stat().st_size // 4096

@@ -51,6 +51,10 @@ def _keys(items: Iterable[LogItem]) -> tuple[int, ...]:
     return tuple([item.key for item in items])
 
 
+def _count_bytes(items: Iterable[LogItem]) -> int:
+    return sum([len(item.body) for item in items])
+
+
 def _merge(blocks: tuple[_Block, ...]) -> tuple[_Block, ...]:
     """The blocks, with the last sixteen small ones made into one: printing joins tens of parts, not hundreds."""
     last = blocks[-_MERGED_BLOCKS:]
@@ -67,6 +71,7 @@ class EncodedLog(Record):
     next_position: int = 0
     _length: int = 0
     _tail_keys: tuple[int, ...] = ()  # searched faster than the items themselves
+    size_bytes: int = 0  # of the items, without the commas between them
 
     @staticmethod
     def of(items: Iterable[LogItem], *, next_position: int | None = None) -> EncodedLog:
@@ -79,17 +84,20 @@ class EncodedLog(Record):
                 full += size
         after = everything[-1].position + 1 if everything else 0
         tail, next_position = everything[full:], max(after, next_position or 0)
-        return EncodedLog(tuple(blocks), tail, next_position, len(everything), _keys(tail))
+        return EncodedLog(
+            tuple(blocks), tail, next_position, len(everything), _keys(tail), _count_bytes(everything)
+        )
 
     def append(self, body: bytes, *, key: int | None = None, tag: int | None = None) -> EncodedLog:
         """A log with one more item at the end. Without a key, the item's position is its key."""
         position = self.next_position
         key = position if key is None else key
-        tail = (*self._tail, LogItem(position, key, body, tag))
+        tail, size_bytes = (*self._tail, LogItem(position, key, body, tag)), self.size_bytes + len(body)
         if len(tail) < _BLOCK_ITEMS:
             keys = (*self._tail_keys, key)
-            return EncodedLog(self._blocks, tail, position + 1, self._length + 1, keys)
-        return EncodedLog(_merge((*self._blocks, _seal(tail))), (), position + 1, self._length + 1)
+            return EncodedLog(self._blocks, tail, position + 1, self._length + 1, keys, size_bytes)
+        blocks = _merge((*self._blocks, _seal(tail)))
+        return EncodedLog(blocks, (), position + 1, self._length + 1, (), size_bytes)
 
     def extend(self, items: Iterable[LogItem], *, next_position: int) -> EncodedLog:
         """A log with items that another process appended, at the positions it gave them."""
@@ -102,16 +110,19 @@ class EncodedLog(Record):
         """A log without the items of these keys; `self` when none of them is there."""
         gone = frozenset(keys)
         blocks: list[_Block] = []
+        removed: list[LogItem] = [item for item in self._tail if item.key in gone]
         for block in self._blocks:
             if gone.isdisjoint(block.index):
                 blocks.append(block)
-            elif kept := tuple(item for item in block.items if item.key not in gone):
+                continue
+            removed += [item for item in block.items if item.key in gone]
+            if kept := tuple(item for item in block.items if item.key not in gone):
                 blocks.append(_seal(kept))
-        tail = tuple(item for item in self._tail if item.key not in gone)
-        length = sum(len(block.items) for block in blocks) + len(tail)
-        if length == self._length:
+        if not removed:
             return self
-        return EncodedLog(tuple(blocks), tail, self.next_position, length, _keys(tail))
+        tail = tuple(item for item in self._tail if item.key not in gone)
+        length, size_bytes = self._length - len(removed), self.size_bytes - _count_bytes(removed)
+        return EncodedLog(tuple(blocks), tail, self.next_position, length, _keys(tail), size_bytes)
 
     def find(self, key: int) -> LogItem | None:
         """The newest item of this key."""
@@ -153,10 +164,6 @@ class EncodedLog(Record):
         parts = [block.joined for block in self._blocks]
         parts.extend(item.body for item in self._tail)
         return parts
-
-    def size_bytes(self) -> int:
-        """How many bytes the items take, without the commas between blocks."""
-        return sum(len(block.joined) for block in self._blocks) + sum(len(item.body) for item in self._tail)
 
     def since(self, base: EncodedLog) -> LogDelta:
         """What a store must do to turn `base` into this log."""

@@ -190,7 +190,7 @@ class TableMetadata(Record):
 
     def size_bytes(self) -> int:
         """Roughly how large the metadata file is."""
-        return self.snapshots.size_bytes() + self.history.size_bytes() + 4096
+        return self.snapshots.size_bytes + self.history.size_bytes + 4096
 
 
 class _Operation(msgspec.Struct):

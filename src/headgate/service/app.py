@@ -98,6 +98,7 @@ class App:
         self._replayers = table.replayers
         self._router = Router(table.routes)
         self._in_flight = 0
+        services.metrics.in_flight.set_function(lambda: self._in_flight)  # asked for seldom, changed always
         self._mailbox = Mailbox()
         self._tasks: set[asyncio.Task[Reply]] = set()  # a loop alone does not keep a task alive
         self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
@@ -182,12 +183,12 @@ class App:
                 reply = later.finish(found)
             except Exception as error:  # outermost edge
                 reply = self._explain(error, request_id, route)
-            self._count(-1)
+            self._in_flight -= 1
             finish(reply)
 
         def end(task: asyncio.Task[Reply]) -> None:
             self._tasks.discard(task)
-            self._count(-1)
+            self._in_flight -= 1
             error = task.exception()
             finish(task.result() if error is None else self._explain(error, request_id, route))
 
@@ -197,7 +198,7 @@ class App:
         except BaseException:
             timer.cancel()
             raise
-        self._count(+1)
+        self._in_flight += 1
 
     def _explain(self, error: BaseException, request_id: str, route: str) -> Reply:
         """The reply to a request that failed; what is our fault is logged."""
@@ -228,7 +229,7 @@ class App:
         if self._in_flight >= self._settings.in_flight_max:
             self._services.metrics.refused_overload.inc()
             raise Overloaded(f"too many requests at once; in_flight_max={self._settings.in_flight_max}")
-        self._count(+1)
+        self._in_flight += 1
         timeout_s = self._settings.request_timeout_s
         work: asyncio.Future[Reply] | None = None
         try:
@@ -246,7 +247,7 @@ class App:
             return reply if reply.later is None else await self._settle(call, reply.later)
         finally:
             if work is None or work.done():
-                self._count(-1)
+                self._in_flight -= 1
             else:
                 work.add_done_callback(self._count_out)
 
@@ -365,12 +366,8 @@ class App:
         call.request.caller = caller
         call.is_identified = True
 
-    def _count(self, change: int) -> None:
-        self._in_flight += change
-        self._services.metrics.in_flight.set(self._in_flight)
-
     def _count_out(self, work: asyncio.Future[Reply]) -> None:
-        self._count(-1)
+        self._in_flight -= 1
         if not work.cancelled() and (error := work.exception()) is not None:
             log(logging.ERROR, "late request failed", error=str(error))
 

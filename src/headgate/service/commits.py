@@ -50,12 +50,12 @@ from headgate.service.commit_records import Work, added_snapshots, event_operati
 from headgate.service.evidence import name_other
 from headgate.service.gate import to_committed
 from headgate.service.http_errors import KeyTaken, is_failure
-from headgate.service.logs import LOGGER, log, log_commit
+from headgate.service.logs import CommitLine, log, log_commits
 from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
 from headgate.service.placement import metadata_location
 from headgate.service.services import Services
-from headgate.service.swaps import kind_of, swap_logs, swap_operation, to_reply
+from headgate.service.swaps import kind_of, swap_operation, to_reply
 from headgate.store import base as store
 from headgate.store.base import EntryId
 
@@ -119,8 +119,11 @@ def run_group(
     except HeadgateError as error:
         # Whatever failed now has done nothing, but what was swapped before may have landed.
         verdicts = tuple(driver.describe_failure(member, error) for member in range(len(works)))
-    for member, verdict in enumerate(verdicts):
-        driver.answer(member, verdict)
+    try:
+        for member, verdict in enumerate(verdicts):
+            driver.answer(member, verdict)
+    finally:
+        driver.log_verdicts()  # who waits was told first
     return not driver.met_others
 
 
@@ -160,6 +163,7 @@ class _Driver:
         self._works = works
         self._answer = answer
         self._answered: set[int] = set()
+        self._told: list[tuple[Work, Verdict, float]] = []  # to be logged, with the seconds that each took
         self._trusts_cache = trusts_cache
         self._outbox = Outbox(services.files, services.journal, services.writers)
         self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
@@ -260,11 +264,15 @@ class _Driver:
         services = self._services
         operations: list[store.Operation] = []
         heads: list[Head] = []
+        removing: set[Target] = set()
         plain = self._find_plain(effect.shares)
         for candidate in effect.candidates:
             head, inline = self._write_file(candidate, is_plain=candidate.target in plain)
             heads.append(head)
-            operations.append(swap_operation(candidate, head, checkpointed=inline))
+            swap = swap_operation(candidate, head, checkpointed=inline)
+            if isinstance(swap, store.SwapEntry) and any(delta.removed for delta in swap.logs.values()):
+                removing.add(candidate.target)
+            operations.append(swap)
         operations.extend(store.CheckEntry(EntryId(head.id), head.version) for head in effect.unchanged)
         operations.extend(self._records(effect, heads))
         try:
@@ -288,7 +296,7 @@ class _Driver:
             services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
         services.metrics.group_size.observe(len(effect.shares))
         for candidate, head in zip(effect.candidates, heads, strict=True):
-            self._remember(candidate, head)
+            self._remember(candidate, head, removes=candidate.target in removing)
             self._clean_up(candidate)
         self._stored.update(share.member for share in effect.shares)
         new = {head.id: head for head in heads}
@@ -340,8 +348,7 @@ class _Driver:
         for share in effect.shares:
             yield from self._works[share.member].also
 
-    def _remember(self, candidate: Candidate, head: Head) -> None:
-        removes = any(delta.removed for delta in swap_logs(candidate).values())
+    def _remember(self, candidate: Candidate, head: Head, *, removes: bool) -> None:
         self._services.heads.put_swapped(candidate.target, head, base=candidate.base, removes=removes)
         if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
             self._services.housekeeper.checkpoint_soon(candidate.target)
@@ -394,7 +401,9 @@ class _Driver:
             verdict = self._store_unchanged(work, verdict)
         if not isinstance(verdict, Committed):
             name_other(verdict.error, self.heads, self._services.store)
-        self._log(work, verdict)
+        word = "committed" if isinstance(verdict, Committed) else kind_of(verdict.error)
+        self._services.metrics.count_commit(word)
+        self._told.append((work, verdict, time.perf_counter() - self._started))
         self._answer(member, verdict)
 
     def _store_unchanged(self, work: Work, verdict: Committed) -> Verdict:
@@ -408,25 +417,25 @@ class _Driver:
             return Refused(error)
         return verdict if refused is None else Refused(KeyTaken())
 
-    def _log(self, work: Work, verdict: Verdict) -> None:
-        """One structured line and one count for every table of the commit."""
-        word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
-        self._services.metrics.count_commit(
-            word if isinstance(verdict, Committed) else kind_of(verdict.error)
-        )
-        if not LOGGER.isEnabledFor(logging.INFO):
-            return
-        elapsed_ms = (time.perf_counter() - self._started) * 1000
-        built = {c.target: c for c in verdict.candidates} if isinstance(verdict, Committed) else {}
-        for commit in work.commits:
-            candidate = built.get(commit.target)
-            base = candidate.base if candidate is not None else None
-            log_commit(
-                table=".".join((*commit.target[0], commit.target[1])),
-                key=work.key,
-                attempt=self._attempt,
-                base=None if base is None else base.metadata.envelope.current_snapshot_id,
-                head=None if candidate is None else candidate.metadata.envelope.current_snapshot_id,
-                verdict=word,
-                elapsed_ms=elapsed_ms,
-            )
+    def log_verdicts(self) -> None:
+        """One structured line for every table of the commits that were answered."""
+        lines: list[CommitLine] = []
+        for work, verdict, elapsed_s in self._told:
+            word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
+            built = {c.target: c for c in verdict.candidates} if isinstance(verdict, Committed) else {}
+            for commit in work.commits:
+                candidate = built.get(commit.target)
+                base = candidate.base if candidate is not None else None
+                lines.append(
+                    CommitLine(
+                        table=".".join((*commit.target[0], commit.target[1])),
+                        key=work.key,
+                        attempt=self._attempt,
+                        base=None if base is None else base.metadata.envelope.current_snapshot_id,
+                        head=None if candidate is None else candidate.metadata.envelope.current_snapshot_id,
+                        verdict=word,
+                        elapsed_ms=elapsed_s * 1000,
+                    )
+                )
+        self._told.clear()
+        log_commits(lines)

@@ -11,8 +11,9 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 LOGGER = logging.getLogger("headgate")
 
@@ -72,19 +73,21 @@ def _stamp(second: int) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON; `extra={"fields": {...}}` adds fields."""
+    """A record as one line of JSON; `extra={"fields": {...}}` adds fields. One of several lines has their fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """JSON escapes CR, LF and every other control character, so a value cannot forge a line."""
-        is_clean = getattr(record, "is_clean", False)
-        line: dict[str, object] = {
+        head: dict[str, object] = {
             "at": f"{_stamp(int(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _redact_name(record.getMessage()) if is_clean else redact(record.getMessage()),
         }
+        if (lines := getattr(record, "clean_lines", None)) is not None:
+            head["message"] = record.getMessage()
+            return "\n".join([json.dumps(head | line, ensure_ascii=True) for line in lines])
+        line = head | {"message": redact(record.getMessage())}
         for name, value in getattr(record, "fields", {}).items():
-            line.setdefault(name, value if is_clean else redact_value(name, value))
+            line.setdefault(name, redact_value(name, value))
         if record.exc_info:
             line["trace"] = redact(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=True)
@@ -117,26 +120,32 @@ def log_crash(message: str, error: BaseException, **fields: object) -> None:
     LOGGER.error("%s", message, exc_info=error, extra={"fields": fields})
 
 
-def log_commit(
-    *,
-    table: str,
-    key: str | None,
-    attempt: int,
-    base: int | None,
-    head: int | None,
-    verdict: str,
-    elapsed_ms: float,
-) -> None:
-    """The one line of a commit attempt. All of it is ours but the table's name, so only that is looked through."""
-    if not LOGGER.isEnabledFor(logging.INFO):
+class CommitLine(NamedTuple):
+    """What the line of a commit attempt says. All of it is ours but the table's name."""
+
+    table: str
+    key: str | None
+    attempt: int
+    base: int | None
+    head: int | None
+    verdict: str
+    elapsed_ms: float
+
+
+def log_commits(commits: Sequence[CommitLine]) -> None:
+    """One line for each. They are written at once: every write lets go of the interpreter, and waits to get it back."""
+    if not commits or not LOGGER.isEnabledFor(logging.INFO):
         return
-    fields = {
-        "table": _redact_name(table),
-        "key": key,
-        "attempt": attempt,
-        "base": base,
-        "head": head,
-        "verdict": verdict,
-        "elapsed_ms": round(elapsed_ms, 3),
-    }
-    LOGGER.info("%s", "commit", extra={"fields": fields, "is_clean": True})
+    lines = [
+        {
+            "table": _redact_name(commit.table),
+            "key": commit.key,
+            "attempt": commit.attempt,
+            "base": commit.base,
+            "head": commit.head,
+            "verdict": commit.verdict,
+            "elapsed_ms": round(commit.elapsed_ms, 3),
+        }
+        for commit in commits
+    ]
+    LOGGER.info("%s", "commit", extra={"clean_lines": lines})

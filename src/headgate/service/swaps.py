@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.core.commit import Candidate, Head, Reply, SwapLost, SwapRefused, Target
-from headgate.core.encoded_log import LogDelta
 from headgate.core.locations import canonical
 from headgate.errors import (
     AlreadyExists,
@@ -28,17 +27,6 @@ _KINDS: tuple[tuple[type[HeadgateError], str], ...] = (
     (NotFound, "invalid"),
     (AlreadyExists, "invalid"),
 )
-
-
-def swap_logs(candidate: Candidate) -> dict[Stream, LogDelta]:
-    """What a swap changes in the two logs."""
-    base, new = candidate.base, candidate.metadata
-    if base is None:
-        return {}
-    return {
-        Stream.SNAPSHOTS: new.snapshots.since(base.metadata.snapshots),
-        Stream.HISTORY: new.history.since(base.metadata.history),
-    }
 
 
 def swap_operation(
@@ -68,7 +56,10 @@ def swap_operation(
         metadata_location=head.metadata_location,
         checkpointed=checkpointed,
         envelope=encode_envelope(envelope),
-        logs=swap_logs(candidate),
+        logs={
+            Stream.SNAPSHOTS: metadata.snapshots.since(base.metadata.snapshots),
+            Stream.HISTORY: metadata.history.since(base.metadata.history),
+        },
     )
 
 

@@ -32,7 +32,7 @@ from headgate.errors import (
 )
 from headgate.format.view_metadata import VIEW_BYTES_MAX, ViewCommit, decode_stored, decode_view, encode_view
 from headgate.service.idempotency import key_operations
-from headgate.service.logs import log_commit
+from headgate.service.logs import CommitLine, log_commits
 from headgate.service.namespaces import load_namespace, no_such_namespace
 from headgate.service.paging import PageRequest, load_page
 from headgate.service.placement import default_location, metadata_location
@@ -243,10 +243,7 @@ def commit_view(services: Services, caller: Caller, target: Target, commit: View
     finally:
         services.metrics.count_commit(verdict)
         elapsed_ms = (time.perf_counter() - started) * 1000
-        log_commit(
-            table=shown(target), key=keyed.key, attempt=attempt, base=None, head=None, verdict=verdict,
-            elapsed_ms=elapsed_ms,
-        )  # fmt: skip
+        log_commits([CommitLine(shown(target), keyed.key, attempt, None, None, verdict, elapsed_ms)])
 
 
 def _commit_onto(
