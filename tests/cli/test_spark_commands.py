@@ -142,7 +142,7 @@ def test_without_spark_the_way_to_get_it_is_told(
                 "--attempts",
                 "2",
                 "--key",
-                "01a1e597-7184-70b2-800b-dfb190d8d283",
+                KEY,
             ],
             "--attempts: a key",
         ),

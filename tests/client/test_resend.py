@@ -118,6 +118,30 @@ def test_an_earlier_doubt_is_not_forgotten_over_a_token_that_ended() -> None:
         client.table("a.t").append([FILE])
 
 
+def test_an_earlier_doubt_is_not_forgotten_over_the_page_of_a_proxy() -> None:
+    gone = Told(404, "404 page not found")
+    with client_of(LOST, gone) as (client, _, _), pytest.raises(CommitUnknown):
+        client.table("a.t").append([FILE])
+
+
+def test_an_earlier_doubt_is_not_forgotten_over_a_token_that_cannot_be_had() -> None:
+    token, gone = Told(200, {"access_token": "x", "token_type": "bearer"}), Told(404, "404 page not found")
+    ended = error(401, "unauthenticated", "the token has ended")
+    with (
+        client_of(token, LOST, ended, gone, credential=("me", "secret")) as (client, _, _),
+        pytest.raises(CommitUnknown),
+    ):
+        client.table("a.t").append([FILE])
+
+
+def test_a_service_that_asks_for_no_wait_is_not_asked_without_a_pause() -> None:
+    busy = Told(503, error(503, "overloaded", "later").body, {"Retry-After": "0"})
+    with client_of(*[busy] * 4) as (client, _, world), pytest.raises(Overloaded):
+        client.table("a.t").append([FILE])
+    assert len(world.waits_s) == BRIEF.retries_max
+    assert min(world.waits_s) > 0
+
+
 def test_a_verdict_after_a_lost_answer_is_the_verdict() -> None:
     with (
         client_of(LOST, error(409, "conflict-found", "never")) as (client, _, _),

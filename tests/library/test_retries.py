@@ -12,7 +12,7 @@ from headgate.client.keys import new_key
 from headgate.errors import CommitRefused, CommitUnknown, ConflictFound, Diverged, HeadgateError, Overloaded
 from headgate.library import Clock, Counters, Policy, RetryBudget, Spread
 from tests.library.lake import NAME, Lake, live_files, quick, rivals, rows
-from tests.library.unsure import Ending, busy, landed_unheard, not_landed_unheard, open_unsure
+from tests.library.unsure import Ending, busy, landed_as_lost, landed_unheard, not_landed_unheard, open_unsure
 
 versions = pytest.mark.parametrize("version", [1, 2, 3])
 
@@ -205,6 +205,20 @@ def test_loads_that_fail_for_ever_say_so(lake: Lake) -> None:
     with pytest.raises(Overloaded) as caught:
         table.append(rows(1))
     assert "key" not in caught.value.evidence  # nobody has asked to commit yet
+
+
+def test_a_commit_that_landed_and_was_told_it_lost_is_unknown_while_nobody_can_look(lake: Lake) -> None:
+    """A resend below us met its own commit, and then the catalog went away."""
+    lake.create()
+    table, row = open_unsure(lake, landed_as_lost, policy=quick(retries_max=2))
+
+    def go_away() -> None:
+        row.failing_loads = 100
+
+    row.after_swap = go_away
+    with pytest.raises(CommitUnknown):
+        table.append(rows(1))
+    assert lake.ids() == [1]  # its file is there
 
 
 def test_a_commit_that_did_nothing_for_want_of_a_load_names_its_key(lake: Lake) -> None:

@@ -24,6 +24,12 @@ def landed_unheard(swap: Callable[[], Heard | None]) -> Heard | None:
     return Heard.UNKNOWN
 
 
+def landed_as_lost(swap: Callable[[], Heard | None]) -> Heard | None:
+    """It lands, and what is heard is that somebody else was first."""
+    swap()
+    return Heard.LOST
+
+
 def not_landed_unheard(swap: Callable[[], Heard | None]) -> Heard | None:
     """It does not land, and nobody is told."""
     return Heard.UNKNOWN

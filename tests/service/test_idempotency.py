@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from headgate.errors import CommitUnknown, StorageFailed
+from headgate.errors import CommitUnknown, Overloaded, StorageFailed
 from headgate.service.exchange import Body, Reply, Request, Route, RouteTable, json_reply
 from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.roles import Role
 from headgate.service.routes import all_routes
 from headgate.service.services import Services
-from headgate.store.base import CreateNamespace, Refused
+from headgate.store.base import CreateNamespace, KeyRecord, Operation, Refused, SwapEntry
+from headgate.store.memory import MemoryStore
 from tests.service.app_client import AppClient, app_client, bearer
+from tests.service.table_calls import commit, created, load, make_namespace
 
 KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
 OTHER_KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c073990"
@@ -172,6 +174,56 @@ def test_a_replayer_rebuilds_an_answer_from_what_was_stored(tmp_path: Path) -> N
             "id": "7",
             "role": "read",
         }
+
+
+@pytest.mark.parametrize("error", [StorageFailed("away"), Overloaded("busy")])
+def test_a_success_whose_answer_cannot_be_rebuilt_now_is_not_said_to_have_done_nothing(
+    tmp_path: Path, error: Exception
+) -> None:
+    def work(services: Services, request: Request) -> Reply:
+        services.store.write(key_operations(services, request.caller, {"kind": "thing"}))
+        return json_reply("done")
+
+    def replay(services: Services, request: Request, stored: object) -> Reply:
+        raise error
+
+    route = Route("POST", "/work", work, Role.ADMIN, Body.JSON, takes_key=True)
+    with app_client(tmp_path, table=RouteTable((route,), {"thing": replay})) as client:
+        assert client.post("/work", {}, headers=with_key()).json() == "done"
+        again = client.post("/work", {}, headers=with_key())
+        assert (again.status_code, again.json()["error"]["type"]) == (500, "CommitStateUnknownException")
+
+
+class Unheard(MemoryStore):
+    """Its next write lands, is not heard of, and its key cannot be looked up one by one."""
+
+    is_on = False
+
+    def write(self, operations: Sequence[Operation]) -> Refused | None:
+        done = super().write(operations)
+        if self.is_on and any(isinstance(operation, SwapEntry) for operation in operations):
+            raise CommitUnknown("the connection broke after COMMIT")
+        return done
+
+    def load_key(self, principal: str, key: str) -> KeyRecord | None:
+        if self.is_on and super().load_key(principal, key) is not None:
+            raise StorageFailed("the database is away")
+        return super().load_key(principal, key)
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_a_commit_that_landed_unheard_is_unknown_while_its_verdict_cannot_be_read(
+    tmp_path: Path, key: str | None
+) -> None:
+    store = Unheard()
+    with app_client(tmp_path, store=store) as client:
+        make_namespace(client)
+        created(client)
+        store.is_on = True
+        update = {"action": "set-properties", "updates": {"x": "y"}}
+        answer = commit(client, update, key=key)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (500, "CommitStateUnknownException")
+        assert load(client)["metadata"]["properties"]["x"] == "y"
 
 
 def test_a_key_belongs_to_its_principal(tmp_path: Path) -> None:

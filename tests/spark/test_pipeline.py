@@ -134,6 +134,13 @@ def test_merge_updates_deletes_and_inserts_by_one_commit(tables: Tables, csv: So
     assert tables.rows("t") == [(1, "a"), (3, "c"), (9, "stays")]
 
 
+def test_a_merge_with_attempts_may_be_repeated_under_its_key(tables_v2: Tables, csv: SourceSpec) -> None:
+    tables_v2.create("t", "id INT, name STRING")
+    key, wish = new_key(), MergeSpec(("id",), when_not_matched_insert="all", attempts=5)
+    done = run(tables_v2, pipeline_of(tables_v2, csv, mode="merge", merge=wish), key=key)
+    assert (done.key, done.rows) == (key, 3)
+
+
 def test_a_run_with_a_key_that_has_landed_does_nothing_again(tables_v2: Tables, csv: SourceSpec) -> None:
     key, pipeline = new_key(), pipeline_of(tables_v2, csv)
     first = run(tables_v2, pipeline, key=key)

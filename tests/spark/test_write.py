@@ -13,7 +13,7 @@ from tools.service_process import HOST, find_free_port
 from headgate.client import Committed, HeadgateClient
 from headgate.client.keys import new_key
 from headgate.core.backoff import BackoffPolicy
-from headgate.errors import BadInput, CommitUnknown, ConflictFound, StorageFailed
+from headgate.errors import BadInput, CommitUnknown, ConflictFound, Overloaded, StorageFailed
 from headgate.spark.data_files import discard_files, folder_of, write_files
 from headgate.spark.lake import LakeTable
 from headgate.spark.landing import land
@@ -140,6 +140,22 @@ def test_a_commit_that_never_left_leaves_no_file(tables_v2: Tables) -> None:
     with pytest.raises(StorageFailed, match="no connection"):
         land(table, run, files, lambda key: away.table("a.t").append(files, key=key), state=state)
     assert files_on_disk(table) == 0
+
+
+def test_a_clean_up_that_fails_does_not_hide_why_it_was_begun(
+    tables_v2: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, run = tables_v2.create("t"), new_run()
+
+    def refuse(key: str) -> Committed:
+        raise ConflictFound("somebody was first")
+
+    def fail(self: LakeTable) -> None:
+        raise Overloaded("busy")
+
+    monkeypatch.setattr(LakeTable, "load", fail)
+    with pytest.raises(ConflictFound):
+        land(table, run, (), refuse)
 
 
 def test_a_question_that_fails_after_the_commit_deletes_nothing(tables_v2: Tables) -> None:

@@ -208,7 +208,12 @@ def test_a_file_that_is_not_a_database_is_refused(path: Path) -> None:
 
 
 def test_dropping_a_file_from_the_journal_writes_no_zeros_over_its_pages(path: Path) -> None:
-    store = SqliteStore(path)
+    def connect(path: str) -> sqlite3.Connection:
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA secure_delete = ON")  # as some builds have it from the start
+        return db
+
+    store = SqliteStore(path, connect=connect)
     Catalog(store).must(put_file("a", data=bytes(400_000)))
     before = _wal_frames(path)
     store.drop_files(["a"])

@@ -70,7 +70,15 @@ echo "$*" >>'{tmp_path}/told'
 """
     )
     uv.chmod(0o755)
+    put_df(checkout, "/dev/a 9 9 9000000 1% /")
     return checkout
+
+
+def put_df(checkout: Path, line: str) -> None:
+    """Have df say this."""
+    df = checkout.parent / "bin" / "df"
+    df.write_text(f"#!/bin/sh\nprintf 'Filesystem 1024-blocks Used Available\\n%s\\n' '{line}'\n")
+    df.chmod(0o755)
 
 
 def run_bare(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -92,10 +100,15 @@ def test_the_set_up_takes_the_lock_as_it_is_and_asks_for_no_dependencies(bare_ch
 
 
 def test_a_disk_without_room_is_named_before_anything_is_installed(bare_checkout: Path) -> None:
-    df = bare_checkout.parent / "bin" / "df"
-    df.write_text("#!/bin/sh\nprintf 'Filesystem 1024-blocks Used Available\\n/dev/a 9 9 109568 99%% /\\n'\n")
-    df.chmod(0o755)
+    put_df(bare_checkout, "/dev/a 9 9 109568 99% /")
     answer = run_bare(bare_checkout, "docs")
     assert answer.returncode == 1
     assert "only 107 MB are free" in answer.stderr
     assert not (bare_checkout.parent / "told").exists()
+
+
+@pytest.mark.parametrize("line", ["none 0 0 0 - /", "none - - - - /", "", "//server/a b 9 9 9 99% /"])
+def test_a_disk_of_unknown_size_stops_nobody(bare_checkout: Path, line: str) -> None:
+    put_df(bare_checkout, line)
+    assert "are free" not in run_bare(bare_checkout, "docs").stderr
+    assert (bare_checkout.parent / "told").exists()

@@ -94,9 +94,18 @@ def is_certain(answer: Answer) -> bool:
 def is_verdict(answer: Answer) -> bool:
     """Whether a refusal holds for every copy of the request: it is stored under the key, which counts once.
 
-    Others are about this copy alone (a token that ended, say), and tell nothing of an earlier one.
+    Others are about this copy alone (a token that ended, say, or a proxy that has lost the service), and tell nothing of
+    an earlier one.
     """
-    return answer.status in _VERDICTS
+    return answer.status in _VERDICTS and is_ours(answer)
+
+
+def is_ours(answer: Answer) -> bool:
+    """Whether the service itself has answered."""
+    try:
+        return "code" in msgspec.json.decode(answer.body, type=_Wire).error.headgate
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
 
 
 def is_worth_resending(answer: Answer) -> bool:

@@ -16,7 +16,7 @@ from headgate.client.auth import Credentials
 from headgate.client.refusals import is_certain, is_verdict, is_worth_resending, retry_after_s, to_error
 from headgate.client.transport import Answer, AnswerLost, NotSent, Transport
 from headgate.core.backoff import BackoffPolicy, Spread, delay_ms
-from headgate.errors import CommitUnknown, HeadgateError, Overloaded, StorageFailed
+from headgate.errors import CommitUnknown, HeadgateError, Overloaded, StorageFailed, Unauthenticated
 
 # A question fails after some ten seconds: the address may be wrong. The work behind a commit is done, so it is sent for
 # as long as a service may take to come back, well inside the half hour for which the service remembers a key.
@@ -70,23 +70,28 @@ class Resender:
         in_doubt, wait_ms, renewed = False, 0, False
         problem: HeadgateError = StorageFailed("the service did not answer")
         for attempt in range(1, policy.retries_max + 2):
-            asked_for_s: float | None = None
+            asked_for_s, at_once = None, False
             try:
                 answer = self._send(ask)
             except NotSent as error:
                 problem = StorageFailed(str(error))
+            except Unauthenticated as error:  # no token any more; tells nothing of an earlier copy
+                problem = error
+                if not in_doubt:
+                    raise
+                break
             except Overloaded as error:  # no token at the moment, so nothing was sent
                 problem, asked_for_s = error, float(error.retry_after_s)
             except AnswerLost as error:
                 in_doubt = in_doubt or ask.key is not None
                 problem = StorageFailed(str(error))
-                asked_for_s = 0.0 if error.stale else None
+                at_once = error.stale
             else:
                 if answer.status < 300:
                     return Sure(answer, attempt)
                 problem = to_error(answer)
                 if answer.status == 401 and not renewed and self._credentials.drop_token():
-                    renewed, asked_for_s = True, 0.0
+                    renewed = at_once = True
                 elif not is_worth_resending(answer):
                     if in_doubt and not is_verdict(answer):
                         break
@@ -97,7 +102,8 @@ class Resender:
             if attempt > policy.retries_max:
                 break
             wait_ms = delay_ms(attempt, self._time.draw(), policy, previous_ms=wait_ms)
-            pause_s = self._pause_s(wait_ms, asked_for_s)
+            # Never less than the service asks for, and never at once only because it asks for nothing.
+            pause_s = 0.0 if at_once else wait_ms / 1000 + (asked_for_s or 0.0)
             if self._time.now_s() + pause_s > deadline_s:
                 break
             self._time.wait_s(pause_s)
@@ -110,13 +116,6 @@ class Resender:
         if ask.key is not None:
             headers["Idempotency-Key"] = ask.key
         return self._transport.send(ask.method, ask.path, headers, ask.body)
-
-    @staticmethod
-    def _pause_s(wait_ms: int, asked_for_s: float | None) -> float:
-        """Never less than the service asks for; at once where there is nothing to wait for."""
-        if asked_for_s is None:
-            return wait_ms / 1000
-        return asked_for_s + wait_ms / 1000 if asked_for_s > 0 else 0.0
 
     @staticmethod
     def _give_up(ask: Ask, problem: HeadgateError, *, in_doubt: bool) -> HeadgateError:

@@ -316,7 +316,8 @@ class Driver:
             outcome = find_outcome(sent, _known(self._head))
             if outcome is Outcome.MISSED:
                 self._discard(sent.candidate)
-            in_doubt = in_doubt or (outcome is Outcome.OPEN and sent.heard is Heard.UNKNOWN)
+            # "Lost" is hearsay until a load shows another head: a resend of the client may have met its own commit.
+            in_doubt = in_doubt or (outcome is Outcome.OPEN and sent.heard in (Heard.UNKNOWN, Heard.LOST))
         if isinstance(verdict, Refused) and in_doubt:
             text = f"the outcome of this commit is not known: {verdict.error.message}"
             verdict = Unknown(CommitUnknown(text, key=self._work.key))

@@ -115,11 +115,11 @@ def run_group(
     driver = _Driver(services, works, answer, trusts_cache=trusts_cache)
     members = tuple(Member(work.key, work.commits, work.fold) for work in works)
     try:
-        verdicts = _converse(driver, group_flow(members, policy=services.locations))
-    except HeadgateError as error:
-        # Whatever failed now has done nothing, but what was swapped before may have landed.
-        verdicts = tuple(driver.describe_failure(member, error) for member in range(len(works)))
-    try:
+        try:
+            verdicts = _converse(driver, group_flow(members, policy=services.locations))
+        except HeadgateError as error:
+            # Whatever failed now has done nothing, but what was swapped before may have landed.
+            verdicts = tuple(driver.describe_failure(member, error) for member in range(len(works)))
         for member, verdict in enumerate(verdicts):
             driver.answer(member, verdict)
     finally:
@@ -163,7 +163,8 @@ class _Driver:
         self._works = works
         self._answer = answer
         self._answered: set[int] = set()
-        self._told: list[tuple[Work, Verdict, float]] = []  # to be logged, with the seconds that each took
+        # To be logged, with the attempt and the seconds that each took.
+        self._told: list[tuple[Work, Verdict, int, float]] = []
         self._trusts_cache = trusts_cache
         self._outbox = Outbox(services.files, services.journal, services.writers)
         self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
@@ -403,7 +404,7 @@ class _Driver:
             name_other(verdict.error, self.heads, self._services.store)
         word = "committed" if isinstance(verdict, Committed) else kind_of(verdict.error)
         self._services.metrics.count_commit(word)
-        self._told.append((work, verdict, time.perf_counter() - self._started))
+        self._told.append((work, verdict, self._attempt, time.perf_counter() - self._started))
         self._answer(member, verdict)
 
     def _store_unchanged(self, work: Work, verdict: Committed) -> Verdict:
@@ -420,7 +421,7 @@ class _Driver:
     def log_verdicts(self) -> None:
         """One structured line for every table of the commits that were answered."""
         lines: list[CommitLine] = []
-        for work, verdict, elapsed_s in self._told:
+        for work, verdict, attempt, elapsed_s in self._told:
             word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
             built = {c.target: c for c in verdict.candidates} if isinstance(verdict, Committed) else {}
             for commit in work.commits:
@@ -430,7 +431,7 @@ class _Driver:
                     CommitLine(
                         table=".".join((*commit.target[0], commit.target[1])),
                         key=work.key,
-                        attempt=self._attempt,
+                        attempt=attempt,
                         base=None if base is None else base.metadata.envelope.current_snapshot_id,
                         head=None if candidate is None else candidate.metadata.envelope.current_snapshot_id,
                         verdict=word,

@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from headgate.errors import BadInput, CommitUnknown, HeadgateError, invariant
+from headgate.errors import BadInput, CommitUnknown, HeadgateError, Overloaded, StorageFailed, invariant
 from headgate.service import http_errors
 from headgate.service.exchange import Replayer, Reply, Request, Route, json_reply, no_content
 from headgate.service.roles import Caller, Role, require
@@ -88,7 +88,10 @@ def answer_error(
             raise error
         if _store_refusal(services, request.caller, http_errors.error_reply(error)):
             raise error
-    reply = _find_reply(services, request, replayers)
+    try:
+        reply = _find_reply(services, request, replayers)
+    except (Overloaded, StorageFailed) as failed:
+        raise unread(failed, request.caller.key) from failed
     if reply is None:  # it expired between the write and this read
         raise CommitUnknown(
             "the key's verdict is gone; load the table to see what happened", key=request.caller.key
@@ -118,7 +121,15 @@ def _find_reply(services: Services, request: Request, replayers: Mapping[str, Re
         case "json":
             return json_reply(stored["body"])
         case kind:
-            return replayers[str(kind)](services, request, stored)
+            try:
+                return replayers[str(kind)](services, request, stored)
+            except (Overloaded, StorageFailed) as failed:
+                raise unread(failed, caller.key) from failed
+
+
+def unread(failed: HeadgateError, key: str | None) -> CommitUnknown:
+    """Instead of "nothing happened", about a request that has landed: the verdict could not be read."""
+    return CommitUnknown(f"the verdict could not be read: {failed.message}; send the same again", key=key)
 
 
 def _store_refusal(services: Services, caller: Caller, reply: Reply) -> bool:

@@ -13,11 +13,11 @@ from headgate.core.create import TableDefinition, build_table
 from headgate.core.locations import check_properties
 from headgate.core.own_properties import check_own_properties
 from headgate.core.table import MetadataLogEntry, TableMetadata
-from headgate.errors import BadInput, NotFound
+from headgate.errors import BadInput, NotFound, Overloaded, StorageFailed
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Landed, Work, added_snapshots, landed_in
 from headgate.service.commit_requests import check_target, dotted
-from headgate.service.idempotency import key_operations, raise_if_key_taken
+from headgate.service.idempotency import key_operations, raise_if_key_taken, unread
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import PageRequest, load_page
 from headgate.service.placement import default_location, metadata_location
@@ -185,7 +185,10 @@ def describe_commit(services: Services, work: Work, verdict: Committed) -> tuple
     if head is None:  # committed, and dropped by somebody since
         raise NotFound(f"Table does not exist: {dotted(work.commits[0].target)}", kind="table")
     if verdict.replayed:  # a swap of ours landed unheard, and the head may have moved on
-        stored = services.store.load_key(work.caller.principal, work.key)
+        try:
+            stored = services.store.load_key(work.caller.principal, work.key)
+        except (Overloaded, StorageFailed) as failed:
+            raise unread(failed, work.key) from failed
         return head, None if stored is None else landed_in(msgspec.json.decode(stored.body))
     if not verdict.candidates:
         return head, None

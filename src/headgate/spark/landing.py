@@ -18,6 +18,7 @@ from headgate.errors import (
     CommitRefused,
     CommitUnknown,
     Forbidden,
+    HeadgateError,
     NotFound,
     Overloaded,
     StorageFailed,
@@ -70,5 +71,5 @@ def discard_quietly(
     """Remove what a run has written, if that can be done: the error that brought us here matters more."""
     try:
         discard_files(state or table.load(), run, files)
-    except (OSError, NotFound, StorageFailed):
+    except (OSError, HeadgateError):
         return  # what is left is found by its run's name

@@ -155,7 +155,7 @@ def _merge(
         key=key,
         summary=target.summary or None,
         spark=session,
-        attempts=wish.attempts,
+        attempts=wish.attempts if key is None else 1,  # a key stands for one
     )
     found = _landed(pipeline, done.committed, done.added)
     return replace(found, rows=done.inserted, updated=done.updated, deleted=done.deleted)

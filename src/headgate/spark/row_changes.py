@@ -23,7 +23,7 @@ from headgate.core.isolation import Command
 from headgate.core.write_modes import COPY as COPY
 from headgate.core.write_modes import MERGE as MERGE
 from headgate.core.write_modes import mode_of
-from headgate.errors import BadInput, ConflictFound, Diverged, InvariantBroken
+from headgate.errors import BadInput, CommitRefused, InvariantBroken, RequirementFailed
 from headgate.spark.columns import LAST_UPDATED, ROW_ID
 from headgate.spark.delete_files import Deletes, write_deletes
 from headgate.spark.filters import Filter
@@ -119,8 +119,8 @@ class Job:
         for attempt in range(1, self.attempts + 1):
             try:
                 return replace(once(job), attempts=attempt)
-            except (ConflictFound, Diverged):  # a refused run has removed its files
-                if attempt == self.attempts:
+            except CommitRefused as error:  # and has removed its files
+                if attempt == self.attempts or isinstance(error, RequirementFailed):
                     raise
             job = replace(job, state=job.table.load(), run=new_run())
         raise InvariantBroken("invariant broken: the last attempt ends the work")

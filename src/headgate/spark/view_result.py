@@ -167,5 +167,9 @@ def put(
     ]
     client = state.table.client
     return land(
-        state.table, run, files, lambda key: client.commit(updates, requirements=requirements, key=key)
+        state.table,
+        run,
+        files,
+        lambda key: client.commit(updates, requirements=requirements, key=key),
+        state=state,
     )
