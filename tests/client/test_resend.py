@@ -142,6 +142,16 @@ def test_a_service_that_asks_for_no_wait_is_not_asked_without_a_pause() -> None:
     assert min(world.waits_s) > 0
 
 
+def test_a_success_that_is_some_proxy_s_page_is_unknown() -> None:
+    key = new_key()
+    with (
+        client_of(Told(200, "<html>welcome</html>")) as (client, _, _),
+        pytest.raises(CommitUnknown) as caught,
+    ):
+        client.table("a.t").append([FILE], key=key)
+    assert caught.value.evidence["key"] == key
+
+
 def test_a_verdict_after_a_lost_answer_is_the_verdict() -> None:
     with (
         client_of(LOST, error(409, "conflict-found", "never")) as (client, _, _),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headgate.client.resend import Sure
-from headgate.errors import NotFound
+from headgate.errors import CommitUnknown, NotFound
 
 MAIN = "main"
 _MINIMAL = "return=minimal"
@@ -62,7 +62,13 @@ class Committed:
 
 def read_committed(sure: Sure, *, key: str, branch: str = MAIN, stage_only: bool = False) -> Committed:
     """The result of one table's commit."""
-    raw = msgspec.json.decode(sure.answer.body, type=dict[str, Any]) if sure.answer.body else {}
+    try:
+        raw = msgspec.json.decode(sure.answer.body, type=dict[str, Any]) if sure.answer.body else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:  # some proxy's page
+        raise CommitUnknown(
+            f"the outcome of this commit is not known: the answer was {sure.answer.status}, and no JSON; key={key}",
+            key=key,
+        ) from error
     snapshot: Mapping[str, Any] = raw
     if "metadata" in raw:  # the whole table, from a service or proxy that does not know the preference
         snapshot = _head_snapshot(raw["metadata"], branch, stage_only=stage_only) or {}
