@@ -49,6 +49,24 @@ def test_of_two_transactions_that_read_what_the_other_writes_one_is_refused(
     assert (lake.ids("db.left"), lake.ids("db.right")) == ([], [1])
 
 
+@sent
+def test_what_was_sent_is_not_deleted_by_an_error_or_sent_twice(lake: Lake, road: str, version: int) -> None:
+    for name in ("db.left", "db.right"):
+        lake.create(name, version=version)
+    left, right = lake.open("db.left", road=road), lake.open("db.right", road=road)
+    transaction = multi_table_transaction(left, right)
+    transaction[left.name].append(rows(1))
+    transaction[right.name].append(rows(2))
+    with pytest.raises(KeyError), transaction:
+        raise KeyError(transaction.commit().key)
+    with pytest.raises(BadInput, match="committed already"):
+        transaction.commit()
+    with multi_table_transaction(left, right) as other:
+        other[left.name].append(rows(3))
+        other.commit()
+    assert (lake.ids("db.left"), lake.ids("db.right")) == ([1, 3], [2])
+
+
 def test_a_catalog_without_such_commits_says_so(lake: Lake) -> None:
     lake.create()
     with pytest.raises(Unsupported, match="several tables"):

@@ -120,6 +120,22 @@ def test_positions_of_a_file_that_was_rewritten_meanwhile_are_a_conflict(
     lake.check(ignore_metadata=road == "catalog")
 
 
+@roads
+@pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
+def test_a_file_that_goes_whole_and_was_rewritten_meanwhile_is_a_conflict(
+    lake: Lake, road: str, version: int, isolation: str
+) -> None:
+    start(lake, version, rows(1, 2))
+    (data,) = data_files(lake)
+    lake.open().append(rows(3, 4))
+    rival = lake.open()
+    policy = quick(observer=rivals(lambda: rival.rewrite([data], rows(1, 2))))
+    with pytest.raises(ConflictFound):
+        lake.open(road=road, policy=policy).delete("id <= 3", isolation=isolation)
+    assert lake.ids() == [1, 2, 3, 4]
+    lake.check(ignore_metadata=road == "catalog")
+
+
 @versions
 def test_rows_that_were_added_to_what_a_delete_read_are_a_conflict_unless_allowed(
     lake: Lake, version: int

@@ -7,10 +7,13 @@ import pytest
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
-from headgate.errors import BadInput, ConflictFound, HeadgateError
+from headgate.errors import BadInput, CommitRefused, CommitUnknown, ConflictFound, HeadgateError
 from headgate.library import Counters
+from headgate.library.handle import Handle
+from headgate.library.requests import Request
+from headgate.library.transaction import Transaction
 from tests.library.lake import ARROW, Lake, operations, quick, rivals, rows
-from tests.library.unsure import busy, landed_unheard, open_unsure
+from tests.library.unsure import Ending, busy, landed_unheard, not_landed_unheard, open_unsure
 
 versions = pytest.mark.parametrize("version", [1, 2, 3])
 
@@ -153,6 +156,89 @@ def test_a_full_overwrite_given_a_scan_conflicts_with_what_the_scan_read_only(la
     scan = other.scan("part = 'a'")
     with pytest.raises(ConflictFound):
         other.overwrite(scan.to_arrow().cast(ARROW), scan=scan)
+
+
+def _append_and_commit(transaction: Transaction, later: Exception | None = None) -> None:
+    transaction.append(rows(1))
+    transaction.commit()
+    if later is not None:
+        raise later
+
+
+def test_an_error_after_the_commit_leaves_what_landed_alone(lake: Lake) -> None:
+    lake.create()
+    transaction = lake.open().transaction()
+    with pytest.raises(KeyError), transaction:
+        _append_and_commit(transaction, KeyError("later"))
+    assert lake.ids() == [1]
+    transaction.abort()
+    assert lake.ids() == [1]
+
+
+def test_an_unknown_end_within_the_block_deletes_nothing(lake: Lake) -> None:
+    lake.create()
+    table, row = open_unsure(lake, landed_unheard, policy=quick(retries_max=0))
+
+    def go_away() -> None:
+        row.failing_loads = 100
+
+    row.after_swap = go_away
+    transaction = table.transaction()
+    with pytest.raises(CommitUnknown), transaction:
+        _append_and_commit(transaction)
+    assert lake.ids() == [1]
+
+
+def test_an_interrupted_commit_deletes_nothing_and_is_not_made_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create()
+    table = lake.open()
+    real = Handle.commit
+
+    def interrupted(self: Handle, request: Request) -> None:
+        real(self, request)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Handle, "commit", interrupted)
+    transaction = table.transaction()
+    with pytest.raises(KeyboardInterrupt), transaction:
+        _append_and_commit(transaction)
+    assert lake.ids() == [1]
+    with pytest.raises(BadInput, match="nobody knows how the transaction ended"):
+        transaction.commit()
+
+
+def test_a_transaction_that_was_refused_is_over(lake: Lake) -> None:
+    lake.create()
+    table, _ = open_unsure(lake, busy, policy=quick(retries_max=0))
+    with table.transaction() as transaction:
+        transaction.append(rows(1))
+        with pytest.raises(CommitRefused):
+            transaction.commit()
+        with pytest.raises(BadInput, match="the transaction is over"):
+            transaction.commit()
+    assert lake.ids() == []
+    lake.check()
+
+
+@pytest.mark.parametrize("ending", [landed_unheard, not_landed_unheard])
+def test_a_transaction_of_unknown_end_that_is_committed_again_lands_once(lake: Lake, ending: Ending) -> None:
+    lake.create()
+    table, row = open_unsure(lake, ending, policy=quick(retries_max=0))
+    transaction = table.transaction()
+    transaction.append(rows(1))
+
+    def go_away() -> None:
+        row.failing_loads = 100
+
+    row.after_swap = go_away
+    with pytest.raises(CommitUnknown):
+        transaction.commit()
+    row.failing_loads, row.after_swap = 0, lambda: None
+    transaction.commit()
+    assert lake.ids() == [1]
+    lake.audit()
 
 
 def test_hooks_are_told_of_attempts_waits_and_the_verdict(lake: Lake) -> None:

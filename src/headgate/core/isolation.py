@@ -184,8 +184,9 @@ CLAUSES: Mapping[tuple[Producer, Isolation], tuple[Clause, ...]] = {
     (Producer.REPLACE_PARTITIONS, _S): (_no_added_data_in_partitions, *_REPLACE_PARTITIONS),
     (Producer.REPLACE_PARTITIONS, _I): _REPLACE_PARTITIONS,
     (Producer.REPLACE_PARTITIONS, _N): (),
-    (Producer.ROW_DELETE, _S): (*_ROW_DELETE, _no_added_data, _no_added_vectors),
-    (Producer.ROW_DELETE, _I): (*_ROW_DELETE, _no_added_vectors),
+    # Files that go whole must be there still: in one that was rewritten meanwhile, the rows would live on.
+    (Producer.ROW_DELETE, _S): (*_ROW_DELETE, _removed_data_is_live, _no_added_data, _no_added_vectors),
+    (Producer.ROW_DELETE, _I): (*_ROW_DELETE, _removed_data_is_live, _no_added_vectors),
     (Producer.ROW_DELETE, _N): (_base_is_ancestor, _no_added_vectors),
     (Producer.ROW_UPDATE, _S): (*_ROW_UPDATE, _no_added_data, *_ROW_UPDATE_DELETES, *_ROW_UPDATE_LIVE),
     (Producer.ROW_UPDATE, _I): (*_ROW_UPDATE, *_ROW_UPDATE_DELETES, *_ROW_UPDATE_LIVE),

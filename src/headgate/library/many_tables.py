@@ -24,6 +24,8 @@ class MultiTableTransaction:
         if not tables:
             raise BadInput("a transaction of several tables needs some", field="tables")
         self._key = key or new_key()
+        self._was_sent = self._is_over = False
+        self.committed: Committed | None = None
         self._parts: dict[str, tuple[Handle, Sender, Transaction]] = {}
         for table in tables:
             handle = table.handle
@@ -38,23 +40,37 @@ class MultiTableTransaction:
         return self._parts[name][2]
 
     def commit(self) -> Committed:
-        """Publish all of it, or raise why none of it is."""
+        """Publish all of it, or raise why none of it is. After `CommitUnknown` it may be called again."""
+        if self.committed is not None:
+            raise BadInput("the transaction is committed already", field="transaction")
+        if self._is_over:
+            raise BadInput(
+                "the transaction is over, and its files are gone; begin another", field="transaction"
+            )
         parts: list[tuple[Sender, Request]] = []
         for _, sender, transaction in self._parts.values():
             request = transaction.request()
             if request.updates or request.reads is not None:
                 parts.append((sender, request))
         if not parts:
-            return Committed(key=self._key)
+            self.committed = Committed(key=self._key)
+            return self.committed
+        was_sent, self._was_sent = self._was_sent, True
         try:
-            return commit_all(parts, self._key)
+            self.committed = commit_all(parts, self._key)
         except HeadgateError as error:
-            if is_certain(error):
-                self.abort()
+            if is_certain(error) and not was_sent:  # later it tells nothing of the first one
+                self._forget()
             raise
+        return self.committed
 
     def abort(self) -> None:
-        """Forget all of it, and delete the data files that were written for it."""
+        """Forget all of it, and delete the data files that were written for it, unless it was sent: it may have landed."""
+        if not self._was_sent:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._is_over = True
         for _, _, transaction in self._parts.values():
             transaction.abort()
 
@@ -66,7 +82,7 @@ class MultiTableTransaction:
     ) -> None:
         if error is not None:
             self.abort()
-        else:
+        elif self.committed is None and not self._is_over:
             self.commit()
 
 

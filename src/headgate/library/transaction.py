@@ -7,6 +7,7 @@ and refs are changed by PyIceberg's own builders, whose updates are collected he
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -25,8 +26,8 @@ from headgate.core.apply import apply
 from headgate.core.isolation import Isolation, Producer, Scope, Wire, validations
 from headgate.core.table import MAIN, TableMetadata
 from headgate.core.updates import TableUpdate as PlainUpdate
-from headgate.errors import BadInput
-from headgate.library.handle import Handle
+from headgate.errors import BadInput, CommitUnknown, HeadgateError
+from headgate.library.handle import Handle, is_certain
 from headgate.library.pending_files import delete_files
 from headgate.library.reading import Reading, Staged, to_iceberg, to_whole_iceberg
 from headgate.library.requests import Request
@@ -91,6 +92,7 @@ class Transaction(Writes[None]):
         self._reads: dict[str, list[Any]] = {}
         self._properties: dict[str, str | None] = {}
         self._written: list[str] = []
+        self._was_sent = self._is_over = False
         self.committed: Committed | None = None
 
     def reads(self, filter: Filter, *, branch: str = MAIN) -> None:
@@ -144,15 +146,35 @@ class Transaction(Writes[None]):
     # --- the end -----------------------------------------------------------------------------------------
 
     def commit(self) -> Committed:
-        """Publish all of it, or raise why none of it is."""
+        """Publish all of it, or raise why none of it is. After `CommitUnknown` it may be called again."""
         if self.committed is not None:
             raise BadInput("the transaction is committed already", field="transaction")
+        if self._is_over:
+            raise BadInput(
+                "the transaction is over, and its files are gone; begin another", field="transaction"
+            )
+        if self._was_sent and self._key is None:
+            raise BadInput(
+                "nobody knows how the transaction ended: it was interrupted; load the table",
+                field="transaction",
+            )
         if not self._updates:
             self.committed = Committed(
                 key=self._key or "", metadata_location=self._handle.head.metadata_location
             )
             return self.committed
-        self.committed = self._handle.commit(self.request())
+        request = self.request()
+        if self._was_sent:  # nothing that is heard now tells whether the first one landed
+            request = replace(request, written=())
+        was_sent, self._was_sent = self._was_sent, True
+        try:
+            self.committed = self._handle.commit(request)
+        except CommitUnknown as error:
+            self._key = str(error.evidence["key"]) if "key" in error.evidence else self._key
+            raise
+        except HeadgateError as error:
+            self._is_over = is_certain(error) and not was_sent
+            raise
         return self.committed
 
     def request(self) -> Request:
@@ -167,7 +189,10 @@ class Transaction(Writes[None]):
         )
 
     def abort(self) -> None:
-        """Forget all of it, and delete the data files that were written for it."""
+        """Forget all of it, and delete the data files that were written for it, unless it was sent: it may have landed."""
+        if self._was_sent:
+            return
+        self._is_over = True
         written, self._written = self._written, []
         delete_files(self._handle.road.io, written)
 
@@ -179,7 +204,7 @@ class Transaction(Writes[None]):
     ) -> None:
         if error is not None:
             self.abort()
-        elif self.committed is None:
+        elif self.committed is None and not self._is_over:
             self.commit()
 
     # --- parts -------------------------------------------------------------------------------------------
