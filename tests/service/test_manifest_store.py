@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.core.build import WriteManifest
 from headgate.core.live import FindLive
@@ -15,7 +16,7 @@ from headgate.core.table import Snapshot
 from headgate.files.base import FileInfo
 from headgate.format.footprints import encode_footprint, hash_paths
 from headgate.format.manifest_encode import encode_manifest
-from headgate.service.manifest_store import ManifestStore
+from headgate.service.manifest_store import LoadFootprints, ManifestStore
 from tests.core.builders import table
 from tests.format.entries import SNAPSHOT_ID, added, file, kept, listed, spec_of
 
@@ -200,3 +201,69 @@ def test_a_manifest_written_anew_reads_the_same_whether_its_files_were_encoded_b
     assert [(entry.file.file_path, entry.status) for entry in changes] == [("b", EntryStatus.DELETED)]
     assert fresh.read_changes((again,)).of == (changes,)
     assert fresh.read_entries(again) == store.read_entries(again)
+
+
+class _Interrupted(ManifestStore):
+    """Something happens once, between the moment at which a list is indexed and the look into the index."""
+
+    then: Callable[[], None] | None = None
+
+    def _index(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
+        super()._index(manifests, footprints)
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+
+
+def _named(name: str, *paths: str) -> tuple[ManifestFile, bytes]:
+    """A manifest of these files, and the footprint of its snapshot."""
+    data, manifest = _manifest_of(*(added(file(path)) for path in paths))
+    own = replace(manifest, manifest_path=name, added_snapshot_id=len(name))
+    entries = ManifestStore(_Racing(data), limit_bytes=_LIMIT, new_uuid=str).read_entries(own)
+    return own, encode_footprint([(own, hash_paths(paths), entries)])
+
+
+@pytest.mark.parametrize("when", ["before the look", "while files are read"])
+def test_a_path_is_found_though_another_table_empties_the_index_meanwhile(when: str) -> None:
+    data, _ = _manifest_of(added(file("a")))
+    store = _Interrupted(_Racing(data), limit_bytes=4000, new_uuid=str)
+    first, first_body = _named("first", "a")
+    second, second_body = _named("second", "b")
+    large, large_body = _named("large", *map(str, range(20)))
+    base = ManifestList.of((first,))
+    store.find_live(FindLive(base, frozenset({"a"})), lambda _: {first.added_snapshot_id: first_body})
+
+    def empty() -> None:
+        for _ in range(2):  # the first fills the index over its limit, the second finds it so
+            theirs = FindLive(ManifestList.of((large,)), frozenset({"z"}))
+            store.find_live(theirs, lambda _: {large.added_snapshot_id: large_body})
+
+    def footprints(snapshot_ids: Sequence[int]) -> dict[int, bytes]:
+        if when == "while files are read" and second.added_snapshot_id in snapshot_ids and not emptied:
+            emptied.append(True)
+            empty()
+        return {first.added_snapshot_id: first_body, second.added_snapshot_id: second_body}
+
+    emptied: list[bool] = []
+    if when == "before the look":
+        store.then = empty
+    found = store.find_live(FindLive(base.next((second,)), frozenset({"a"})), footprints)
+    assert [(manifest.manifest_path, entry.file.file_path) for manifest, entry in found.of] == [
+        ("first", "a")
+    ]
+
+
+def test_a_path_is_found_though_the_index_runs_out_of_ordinals_while_it_fills(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.service.path_index._ORDINAL_BITS", 2)
+    data, _ = _manifest_of(added(file("a")))
+    store = ManifestStore(_Racing(data), limit_bytes=_LIMIT, new_uuid=str)
+    known = {name: _named(name * at, name) for at, name in enumerate("abcde", 1)}
+    bodies = {manifest.added_snapshot_id: body for manifest, body in known.values()}
+    base = ManifestList.of([known[name][0] for name in ("a", "b", "c")])
+    store.find_live(FindLive(base, frozenset({"x"})), lambda _: bodies)
+    others = ManifestList.of([known[name][0] for name in ("d", "e")])
+    store.find_live(FindLive(others, frozenset({"x"})), lambda _: bodies)
+    found = store.find_live(FindLive(base, frozenset({"a"})), lambda _: bodies)
+    assert [manifest.manifest_path for manifest, _ in found.of] == ["a"]

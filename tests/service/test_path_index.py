@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,3 +46,14 @@ def test_a_manifest_is_counted_once_and_forgotten_with_all_others() -> None:
     index.clear()
     assert "m" not in index
     assert (len(index), index.size_bytes, index.find(["a"])) == (0, 0, {})
+
+
+def test_an_index_that_has_run_out_of_ordinals_says_that_it_was_emptied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.service.path_index._ORDINAL_BITS", 2)
+    index = PathIndex()
+    assert not any(index.add(f"m{number}", hash_paths(["a"])) for number in range(4))
+    assert index.add("m4", hash_paths(["a"]))
+    assert index.find(["a"]) == {"a": ["m4"]}
+    assert not index.add("m4", hash_paths(["a"]))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.format.manifest_encode import EncodedFile
 
 _ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
 _STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has thousands of them for each file
+_WRITTEN_ENTRY_BYTES = 2000
 _COUNTED_MAX = 64  # entries of one manifest are much alike: of many, some are counted
 
 
@@ -31,6 +34,21 @@ class CachedEntries:
                     live[entry.file.file_path] = (*live.get(entry.file.file_path, ()), entry)
             self._live = live
         return self._live.get(path, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A manifest written here. Of a merged one, whose blocks were copied, the bytes are kept instead of entries."""
+
+    hashes: bytes
+    entries: tuple[NewEntry, ...] | None = None
+    files: tuple[EncodedFile, ...] = ()
+    data: bytes | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, roughly."""
+        return len(self.hashes) + _WRITTEN_ENTRY_BYTES * len(self.entries or ()) + len(self.data or b"")
 
 
 def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
@@ -32,7 +31,7 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
-from headgate.service.kept_entries import CachedEntries, count_bytes, inherit
+from headgate.service.kept_entries import CachedEntries, Written, count_bytes, inherit
 from headgate.service.list_tails import ListTails
 from headgate.service.outbox import Write
 from headgate.service.path_index import PathIndex
@@ -44,27 +43,12 @@ _LISTS_MAX = 1000
 _LISTED_MAX = 200_000  # manifests in cached lists, of all tables; what lists share counts each time
 _OWN_MAX = 100_000  # snapshots whose own manifests are remembered
 _WRITTEN_BYTES_MAX = 32 << 20
-_WRITTEN_ENTRY_BYTES = 2000
 _DECODED_PER_ENCODED = 8  # what an encoded entry takes once decoded, roughly, as a multiple
 _CHANGES_BYTES = 1000  # what is remembered of a manifest takes beside its entries
 _ENCODED_BYTES = 400  # what an encoded file takes beside its bytes
 
 # Footprints of these snapshots, of those that the store has; the caller knows whose they are.
 LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A manifest written here. Of a merged one, whose blocks were copied, the bytes are kept instead of entries."""
-
-    hashes: bytes
-    entries: tuple[NewEntry, ...] | None = None
-    files: tuple[EncodedFile, ...] = ()
-    data: bytes | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.hashes) + _WRITTEN_ENTRY_BYTES * len(self.entries or ()) + len(self.data or b"")
 
 
 _Key = tuple[str, int, int | None]
@@ -91,7 +75,7 @@ class ManifestStore:
         self._encoded: SizedCache[int, tuple[ContentFile, EncodedFile]] = SizedCache(limit_bytes // 8)
         self._own: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()  # by manifest list
         self._made: OrderedDict[int, list[str]] = OrderedDict()  # manifests of snapshots without a list yet
-        self._written: OrderedDict[str, _Written] = OrderedDict()
+        self._written: OrderedDict[str, Written] = OrderedDict()
         self._written_bytes = 0
         self._inline: OrderedDict[str, OwnManifest] = OrderedDict()  # entries in footprints, by manifest
         self._listed = 0
@@ -198,9 +182,7 @@ class ManifestStore:
             if self._paths.size_bytes > self._limit_bytes // 2:
                 self._paths.clear()
                 self._filling = object()
-        self._index(wanted.manifests, footprints)
-        with self._lock:
-            perhaps = self._paths.find(sorted(wanted.paths))
+        perhaps = self._look_up(wanted, footprints)
         found: list[tuple[ManifestFile, ManifestEntry]] = []
         for path, places in perhaps.items():
             for place in places:
@@ -210,8 +192,19 @@ class ManifestStore:
                 found.extend((manifest, entry) for entry in self._load(manifest).find_live(path))
         return FoundLive(tuple(found))
 
+    def _look_up(self, wanted: FindLive, footprints: LoadFootprints) -> dict[str, list[str]]:
+        """Which manifests may list the paths, by an index that holds the whole list at the moment of the look."""
+        while True:
+            self._index(wanted.manifests, footprints)
+            with self._lock:  # another table may have emptied the index since
+                if all(block.notes.get("indexed") is self._filling for block in wanted.manifests.blocks):
+                    return self._paths.find(sorted(wanted.paths))
+
     def _index(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
-        """Have every manifest of the list in the index of paths. Blocks are shared, so few are new."""
+        """Have every manifest of the list in the index of paths, unless it is emptied meanwhile.
+
+        Blocks are shared, so few are new.
+        """
         with self._lock:
             filling = self._filling
             blocks = [block for block in manifests.blocks if block.notes.get("indexed") is not filling]
@@ -226,9 +219,14 @@ class ManifestStore:
         with self._lock:
             for manifest in new:
                 if manifest.manifest_path in hashes:
-                    self._paths.add(manifest.manifest_path, hashes[manifest.manifest_path])
-            for block in blocks:
-                block.notes["indexed"] = filling
+                    self._add_paths(manifest.manifest_path, hashes[manifest.manifest_path])
+            if self._filling is filling:
+                for block in blocks:
+                    block.notes["indexed"] = filling
+
+    def _add_paths(self, manifest_path: str, hashes: bytes) -> None:
+        if self._paths.add(manifest_path, hashes):
+            self._filling = object()
 
     def _find_hashes(
         self, by_snapshot: Mapping[int, list[ManifestFile]], footprints: LoadFootprints
@@ -261,7 +259,7 @@ class ManifestStore:
         encoded = encoder.finish()
         self._keep_encoded(wanted.entries, encoded.files)
         hashes = hash_paths([entry.file.file_path for entry in wanted.entries])
-        return self._publish(wanted, encoded, _Written(hashes, wanted.entries, encoded.files), write)
+        return self._publish(wanted, encoded, Written(hashes, wanted.entries, encoded.files), write)
 
     def merge_manifests(self, wanted: MergeManifests, write: Write) -> ManifestFile | AddedTwice | None:
         """Write one manifest of what several hold; or what is added twice in them."""
@@ -277,7 +275,7 @@ class ManifestStore:
         if merged is None or isinstance(merged, AddedTwice):
             return merged
         hashes = b"".join(map(self._find_manifest_hashes, wanted.manifests))
-        return self._publish(wanted, merged, _Written(hashes, data=merged.data), write)
+        return self._publish(wanted, merged, Written(hashes, data=merged.data), write)
 
     def _find_encoded(self, entries: Sequence[NewEntry]) -> list[EncodedFile | None]:
         """What was encoded of these very files when a manifest was last written anew: all of it but a file or two."""
@@ -317,7 +315,7 @@ class ManifestStore:
         return hash_paths(entry.file.file_path for entry in self.read_entries(manifest))
 
     def _publish(
-        self, wanted: WriteManifest | MergeManifests, encoded: EncodedManifest, kept: _Written, write: Write
+        self, wanted: WriteManifest | MergeManifests, encoded: EncodedManifest, kept: Written, write: Write
     ) -> ManifestFile:
         location = self._name(wanted.table, f"{wanted.snapshot_id}-m")
         write(location, encoded.data)
@@ -409,12 +407,12 @@ class ManifestStore:
             while len(self._inline) > _OWN_MAX // 4:
                 self._inline.popitem(last=False)
 
-    def _keep_written(self, location: str, snapshot_id: int, kept: _Written) -> None:
+    def _keep_written(self, location: str, snapshot_id: int, kept: Written) -> None:
         with self._lock:
             self._made.setdefault(snapshot_id, []).append(location)
             while len(self._made) > _LISTS_MAX:
                 self._made.popitem(last=False)
-            self._paths.add(location, kept.hashes)
+            self._add_paths(location, kept.hashes)
             self._written[location] = kept
             self._written_bytes += kept.size_bytes
             while self._written_bytes > _WRITTEN_BYTES_MAX and len(self._written) > 1:

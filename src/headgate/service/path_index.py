@@ -43,12 +43,13 @@ class PathIndex:
     def __len__(self) -> int:
         return len(self._manifests)
 
-    def add(self, manifest_path: str, hashes: bytes) -> None:
-        """Index a manifest by the hashes of its paths, as a footprint holds them."""
+    def add(self, manifest_path: str, hashes: bytes) -> bool:
+        """Index a manifest by the hashes of its paths, as a footprint holds them. True: all others were forgotten."""
         if manifest_path in self._ordinals:
-            return
+            return False
         ordinal = len(self._manifests)
-        if ordinal >= 1 << _ORDINAL_BITS:
+        is_full = ordinal >= 1 << _ORDINAL_BITS
+        if is_full:
             self.clear()
             ordinal = 0
         self._ordinals[manifest_path] = ordinal
@@ -59,6 +60,7 @@ class PathIndex:
         self._recent_count += len(hashes) // HASH_BYTES
         if self._recent_count >= _RECENT_MAX:
             self._settle()
+        return is_full
 
     def find(self, paths: Iterable[str]) -> dict[str, list[str]]:
         """For each path that may be listed, in this or another spelling, the manifests that may list it."""
