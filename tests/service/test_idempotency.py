@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from headgate.errors import CommitUnknown, Overloaded, StorageFailed
 from headgate.service.exchange import Body, Reply, Request, Route, RouteTable, json_reply
 from headgate.service.idempotency import key_operations, raise_if_key_taken
-from headgate.service.roles import Role
+from headgate.service.roles import Caller, Role
 from headgate.service.routes import all_routes
 from headgate.service.services import Services
+from headgate.service.table_lifecycle import drop_table, rename_table
 from headgate.store.base import CreateNamespace, KeyRecord, Operation, Refused, SwapEntry
 from headgate.store.memory import MemoryStore
 from tests.service.app_client import AppClient, app_client, bearer
@@ -269,3 +270,53 @@ def test_an_unauthorised_request_stores_nothing_under_its_key(tmp_path: Path) ->
 
 def _token_routes() -> tuple[Route, ...]:
     return tuple(route for route in all_routes().routes if route.template == "/v1/oauth/tokens")
+
+
+class Unseen(MemoryStore):
+    """Its next write lands, is not heard of, and somebody else does something before anyone looks."""
+
+    then: Callable[[], object] | None = None
+
+    def write(self, operations: Sequence[Operation]) -> Refused | None:
+        done = super().write(operations)
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+            raise CommitUnknown("the connection broke after COMMIT")
+        return done
+
+
+def test_a_commit_that_landed_unheard_is_never_said_to_miss_its_table(tmp_path: Path) -> None:
+    store = Unseen()
+    admin = Caller("x", Role.ADMIN, "r")
+    with app_client(tmp_path, store=store) as client:
+        make_namespace(client)
+        created(client)
+        update = {"action": "set-properties", "updates": {"x": "y"}}
+        store.then = lambda: rename_table(client.services, admin, (("a",), "t"), (("a",), "u"))
+        renamed = commit(client, update)
+        assert (renamed.status_code, renamed.json()["metadata"]["properties"]["x"]) == (200, "y")
+        store.then = lambda: drop_table(client.services, admin, (("a",), "u"), purge=False)
+        dropped = commit(client, update | {"updates": {"x": "z"}}, name="u")
+        assert (dropped.status_code, dropped.json()["error"]["type"]) == (500, "CommitStateUnknownException")
+        assert "landed" in dropped.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["dropped", "another in its place"])
+def test_a_table_that_goes_while_its_commit_is_answered_again_is_no_verdict(
+    tmp_path: Path, taken: bool
+) -> None:
+    with app_client(tmp_path) as client:
+        make_namespace(client)
+        created(client)
+        update = {"action": "set-properties", "updates": {"x": "y"}}
+        assert commit(client, update, key=KEY).status_code == 200
+        store = client.services.store
+        found = store.load_header(("a",), "t")
+        assert found is not None
+        client.delete("/v1/namespaces/a/tables/t")
+        if taken:
+            created(client)
+        store.load_header_by_id = lambda _: found  # type: ignore[method-assign]
+        answer = commit(client, update, key=KEY)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (500, "CommitStateUnknownException")

@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.core.commit import Committed, Head, Target
 from headgate.core.table import TableMetadata
-from headgate.errors import BadInput, HeadgateError, NotFound, Unsupported
+from headgate.errors import BadInput, HeadgateError, Unsupported
 from headgate.format.strict_json import decode_into
 from headgate.format.table_metadata import METADATA_BYTES_MAX, encode_parts, inflate
 from headgate.service import jobs, table_lifecycle, tables
@@ -38,7 +38,6 @@ from headgate.service.table_requests import (
     RegisterTableRequest,
     RenameRequest,
 )
-from headgate.store.base import EntryId, Kind
 
 
 def _target(request: Request) -> Target:
@@ -205,10 +204,7 @@ def sign_request(services: Services, request: Request) -> Reply:
 
 def replay_table(services: Services, request: Request, stored: Mapping[str, object]) -> Reply:
     """The answer to a key whose commit landed: the table as it is now, whatever its name."""
-    header = services.store.load_header_by_id(EntryId(str(stored["id"])))
-    if header is None or header.kind is not Kind.TABLE:
-        raise NotFound("the commit landed; the table has been dropped since", kind="table")
-    head = tables.load_table(services, (header.namespace, header.name))
+    head = tables.load_landed(services, str(stored["id"]), key=request.caller.key)
     is_commit = request.method == "POST" and "table" in request.params
     if is_commit and wants_minimal(request.headers):
         return _minimal_reply(head, landed_in(stored))

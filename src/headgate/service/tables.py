@@ -13,7 +13,7 @@ from headgate.core.create import TableDefinition, build_table
 from headgate.core.locations import check_properties
 from headgate.core.own_properties import check_own_properties
 from headgate.core.table import MetadataLogEntry, TableMetadata
-from headgate.errors import BadInput, NotFound, Overloaded, StorageFailed
+from headgate.errors import BadInput, CommitUnknown, NotFound, Overloaded, StorageFailed
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Landed, Work, added_snapshots, landed_in
 from headgate.service.commit_requests import check_target, dotted
@@ -54,6 +54,16 @@ def load_table(services: Services, target: Target) -> Head:
     if head is None:
         raise NotFound(f"Table does not exist: {dotted(target)}", kind="table")
     return head
+
+
+def load_landed(services: Services, id_: str, *, key: str | None) -> Head:
+    """The table of a commit that landed, whatever its name is now. Never NotFound: a client takes that for a verdict."""
+    header = services.store.load_header_by_id(EntryId(id_))
+    if header is not None and header.kind is Kind.TABLE:
+        (head,) = services.heads.load(((header.namespace, header.name),))
+        if head is not None and head.id == id_:
+            return head
+    raise CommitUnknown("the commit landed; its table has been dropped or renamed since", key=key)
 
 
 def ensure_file(services: Services, head: Head) -> None:
@@ -182,14 +192,15 @@ def table_event(
 def describe_commit(services: Services, work: Work, verdict: Committed) -> tuple[Head, Landed | None]:
     """What a commit that landed is answered by: the head, and what was published if anything was."""
     head = verdict.heads[0]
-    if head is None:  # committed, and dropped by somebody since
-        raise NotFound(f"Table does not exist: {dotted(work.commits[0].target)}", kind="table")
-    if verdict.replayed:  # a swap of ours landed unheard, and the head may have moved on
+    if head is None or verdict.replayed:  # a swap of ours landed unheard, and the head may have moved on
         try:
-            stored = services.store.load_key(work.caller.principal, work.key)
+            record = services.store.load_key(work.caller.principal, work.key)
+            stored = {} if record is None else msgspec.json.decode(record.body, type=dict[str, object])
+            if head is None or stored.get("id", head.id) != head.id:
+                head = load_landed(services, str(stored.get("id", "")), key=work.key)
         except (Overloaded, StorageFailed) as failed:
             raise unread(failed, work.key) from failed
-        return head, None if stored is None else landed_in(msgspec.json.decode(stored.body))
+        return head, landed_in(stored)
     if not verdict.candidates:
         return head, None
     added = added_snapshots(verdict.candidates[0].updates)
