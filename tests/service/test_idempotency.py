@@ -18,7 +18,7 @@ from headgate.service.table_lifecycle import drop_table, rename_table
 from headgate.store.base import CreateNamespace, KeyRecord, Operation, Refused, SwapEntry
 from headgate.store.memory import MemoryStore
 from tests.service.app_client import AppClient, app_client, bearer
-from tests.service.table_calls import commit, created, load, make_namespace
+from tests.service.table_calls import commit, created, load, make_namespace, ref, snapshot, touch
 
 KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
 OTHER_KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c073990"
@@ -270,6 +270,32 @@ def test_an_unauthorised_request_stores_nothing_under_its_key(tmp_path: Path) ->
 
 def _token_routes() -> tuple[Route, ...]:
     return tuple(route for route in all_routes().routes if route.template == "/v1/oauth/tokens")
+
+
+class Busy(MemoryStore):
+    """It can be told to take nothing."""
+
+    is_on = False
+
+    def write(self, operations: Sequence[Operation]) -> Refused | None:
+        if self.is_on:
+            raise Overloaded("the database is busy; nothing was written")
+        return super().write(operations)
+
+
+def test_a_commit_that_is_there_already_is_unknown_while_its_key_cannot_be_stored(tmp_path: Path) -> None:
+    store = Busy()
+    with app_client(tmp_path, store=store) as client:
+        make_namespace(client)
+        location = created(client)["metadata"]["location"]
+        updates = (snapshot(client, touch(f"{location}/metadata/snap-1.avro"), id=1), ref(1))
+        first = [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}]
+        assert commit(client, *updates, requirements=first).status_code == 200
+        store.is_on = True
+        answer = commit(client, *updates, requirements=first, key=KEY)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (500, "CommitStateUnknownException")
+        store.is_on = False
+        assert commit(client, *updates, requirements=first, key=KEY).status_code == 200
 
 
 class Unseen(MemoryStore):

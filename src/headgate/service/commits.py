@@ -50,6 +50,7 @@ from headgate.service.commit_records import Work, added_snapshots, event_operati
 from headgate.service.evidence import name_other
 from headgate.service.gate import to_committed
 from headgate.service.http_errors import KeyTaken, is_failure
+from headgate.service.idempotency import unread
 from headgate.service.logs import CommitLine, log, log_commits
 from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
@@ -414,8 +415,8 @@ class _Driver:
         key = key_operation(work, Share(0, ()), {}, now_ms=self._services.clock_ms(), heads=verdict.heads)
         try:
             refused = self._services.store.write((key, *work.also))
-        except HeadgateError as error:
-            return Refused(error)
+        except HeadgateError as error:  # it may change nothing because it landed before, unheard
+            return Unknown(unread(error, work.caller.key))
         return verdict if refused is None else Refused(KeyTaken())
 
     def log_verdicts(self) -> None:
