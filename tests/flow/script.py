@@ -90,6 +90,7 @@ def play(
 ) -> Script:
     """Answer loads and swaps from the script, reads and writes of manifests from the tables' memory.
 
+    A reply may be a function of what was asked so far.
     `failing` is a kind of effect and which one of that kind, from 1 on, fails.
     """
     script, answers, reply = Script(), list(replies), None
@@ -112,6 +113,7 @@ def play(
             if not answers:
                 return script
             reply = answers.pop(0)
+            reply = reply(script) if callable(reply) else reply
             reply = publish(effect) if reply == LANDS and isinstance(effect, Swap) else reply
         elif isinstance(effect, Discard | Wait | Answer):
             reply = None

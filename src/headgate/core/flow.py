@@ -6,10 +6,10 @@
 
 Theory. A reply is a hint; a load is proof. `Swapped` comes from the transaction that moved the heads, so it
 is proof too; `SwapLost` and `SwapUnknown` are not. After either, the next `Load` tells: the key is stored
-(committed), or it is not and the heads a candidate expected are gone (that candidate missed for good, and
-only then are its files discarded), or the heads still stand (the swap may be sent again: the key and the
-version predicate let at most one of them land). The last step is always a load; what it cannot decide is
-reported as unknown, never as failed.
+(committed; so is a snapshot that is there, should the key be forgotten), or it is not and the heads a candidate
+expected are gone (that candidate missed for good, and only then are its files discarded), or the heads still
+stand (the swap may be sent again: the key and the version predicate let at most one of them land). The last
+step is always a load; what it cannot decide is reported as unknown, never as failed.
 
 A **group** is several requests that share one swap: each is judged against the head as the ones before it leave
 it, and gets a verdict of its own. A request refused because of a group mate that is not published yet waits for the
@@ -48,6 +48,7 @@ from headgate.core.commit import (
 )
 from headgate.core.group import Group, Judged
 from headgate.core.locations import LocationPolicy
+from headgate.core.updates import AddSnapshot
 from headgate.errors import CommitRefused, CommitUnknown, HeadgateError, InvariantBroken
 
 ATTEMPTS_MAX = 20
@@ -152,8 +153,9 @@ class _Conversation:
 
     def _settle(self, loaded: Loaded) -> None:
         heads = dict(zip(self._targets, loaded.heads, strict=True))
+        landed = loaded.landed.union(*(_find_seen(judged, heads)[1] for judged in self._sent))
         for member in tuple(self._waiting):
-            if member in loaded.landed:
+            if member in landed:
                 mine = tuple(heads[commit.target] for commit in self._members[member].commits)
                 self._end(member, Committed(mine, replayed=True))
             elif member in loaded.settled:
@@ -167,17 +169,22 @@ class _Conversation:
         self, loaded: Loaded, refusal: HeadgateError | None
     ) -> Generator[Effect, Reply, None]:
         """Have the files of swaps deleted that missed for good; forget those that landed."""
+        heads = dict(zip(self._targets, loaded.heads, strict=True))
         standing = [judged for judged in self._sent if _stands(judged, self._targets, loaded)]
         if refusal is not None and self._sent and self._sent[-1] in standing:
             standing.remove(self._sent[-1])
+        kept: list[Judged] = []
         for judged in self._sent:
-            # All keys of a swap are stored with it, or none: one that is missing proves that it did not land.
-            landed = all(share.member in loaded.landed for share in judged.shares)
-            if judged not in standing and not landed:
+            # All keys of a swap are stored with it, or none: one that is missing tells that it did not land, unless
+            # it was forgotten since, and what the swap published is there.
+            is_seen, members = _find_seen(judged, heads)
+            if all(share.member in loaded.landed | members for share in judged.shares):
+                continue
+            if is_seen or judged in standing:
+                kept.append(judged)
+            else:
                 yield Discard(judged.candidates)
-        self._sent = [
-            judged for judged in standing if not all(share.member in loaded.landed for share in judged.shares)
-        ]
+        self._sent = kept
 
     def _judge(self, loaded: Loaded) -> Generator[PlanEffect, PlanReply, Judged]:
         group = Group(dict(zip(self._targets, loaded.heads, strict=True)), self._policy, loaded.now_ms)
@@ -229,6 +236,31 @@ def _stands(judged: Judged, targets: tuple[Target, ...], loaded: Loaded) -> bool
     return all(
         _token(candidate.base) == _token(heads[candidate.target]) for candidate in judged.candidates
     ) and all(_token(head) in tokens for head in judged.unchanged)
+
+
+def _find_seen(judged: Judged, heads: Mapping[Target, Head | None]) -> tuple[bool, frozenset[int]]:
+    """Whether anything that this swap would publish is there, and whose commits that proves to have landed.
+
+    A list that was written for the swap proves all of it. One that a client wrote proves that client's commit, which
+    may have been sent twice.
+    """
+    written = {path for candidate in judged.candidates for path in candidate.written}
+    is_seen, proved = False, set[int]()
+    for share in judged.shares:
+        found: list[bool] = []
+        for target, updates in share.parts:
+            head = heads[target]
+            for added in updates:
+                if not isinstance(added, AddSnapshot):
+                    continue
+                there = None if head is None else head.metadata.find_snapshot(added.snapshot.snapshot_id)
+                found.append(there is not None and there.manifest_list == added.snapshot.manifest_list)
+                if found[-1] and added.snapshot.manifest_list in written:
+                    return True, frozenset(one.member for one in judged.shares)
+        is_seen = is_seen or any(found)
+        if found and all(found):
+            proved.add(share.member)
+    return is_seen, frozenset(proved)
 
 
 def _token(head: Head | None) -> tuple[str, int] | None:
