@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,7 +29,7 @@ from headgate.library.adapters import Heard
 from headgate.library.handle import Handle
 from headgate.library.roads import SqlRoad
 from headgate.library.sql_rows import SqlRow
-from headgate.spark.arrow_files import Attempt, write_batches
+from headgate.spark.arrow_files import Attempt, discard_locations, write_batches
 from headgate.spark.catalog_table import CatalogTable
 from headgate.spark.compaction import compact
 from headgate.spark.create_table import create_if_missing
@@ -342,6 +342,29 @@ def test_an_abort_removes_files_only_when_nothing_was_sent(table: LakeTable) -> 
         writer.abort([FilesWritten(files, folder)])
         folders.append(len(local_files(folder, "*.parquet")))
     assert folders == [0, 1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_abort_after_a_write_that_landed_deletes_nothing_and_no_sweep_makes_it_fail(
+    table: LakeTable, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    state, run = table.load(), new_run()
+    folder = f"{state.data_location}/{run.id}"
+    batch = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "name": ["a", "b"]})
+    messages = [FilesWritten(write_batches([batch], state, Attempt(folder, "00000-0")), folder)]
+    (Path(folder.removeprefix("file://")) / "00000-999-00000.parquet").touch()  # of a task that ran twice
+    writer = BatchWriter(state, run, SourceOptions(table), overwrite=False)
+
+    def discard(locations: Iterable[str], storage: Mapping[str, str]) -> None:
+        discard_locations(locations, storage)
+        if fails:
+            raise OSError("slow down")
+
+    monkeypatch.setattr("headgate.spark.data_source_write.discard_locations", discard)
+    writer.commit(messages)
+    writer.abort(messages)  # what Spark does when the answer of the commit is lost
+    assert len(local_files(folder, "*.parquet")) == 1
+    assert _ids(table) == [1, 2]
 
 
 # --- all jobs ---------------------------------------------------------------------------------------------------

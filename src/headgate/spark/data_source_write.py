@@ -6,7 +6,8 @@ also when the commit landed and its answer was lost: nothing is deleted before `
 commit, and never will be. What stays behind then has the run and the attempt in its name, for `headgate audit`.
 
 A catalog that is not ours has no keys to prove that by. There `commit` leaves a note in the run's folder before it sends
-anything: without the note nothing was sent, and with it nothing is deleted by `abort`.
+anything: without the note nothing was sent, and with it nothing is deleted by `abort`. Of a batch that landed the note
+stays, an empty file that no clean-up counts: the answer may still be lost. Of a stream it goes, since the table tells.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headgate.client.changes import File
-from headgate.errors import BadInput
+from headgate.errors import BadInput, HeadgateError
 from headgate.spark.arrow_files import discard_locations, write_batches
 from headgate.spark.arrow_road import attempt_in
 from headgate.spark.catalog_table import CatalogTable
@@ -65,7 +66,7 @@ class BatchWriter(DataSourceArrowWriter):
         files = files_of(messages)
         with _told(self._state, messages):
             self._commit(files)
-        sweep(folders_of(messages), files, self._state.storage)
+        _tidy(folders_of(messages), files, self._state.storage, keep_note=True)
 
     def _commit(self, files: list[File]) -> None:
         table, key = self._options.table.client, self._run.key
@@ -116,7 +117,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             with _told(self._state, messages):
                 is_new = commit_epoch(self._sink, epoch, files) is not None
         # What is in the table already was written by an attempt before: these files are in no commit.
-        sweep(folders_of(messages), files if is_new else (), self._state.storage)
+        _tidy(folders_of(messages), files if is_new else (), self._state.storage)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 — Spark passes it by this name
         """On the driver: the batch failed. Remove its files if it did not land and cannot any more."""
@@ -140,7 +141,7 @@ def _told(state: TableState, messages: Messages) -> Iterator[None]:
     try:
         yield
     except CERTAIN:
-        sweep(folders_of(messages), (), state.storage)
+        _tidy(folders_of(messages), (), state.storage)  # the refusal matters more
         raise
 
 
@@ -168,14 +169,28 @@ def epoch_of(messages: Messages, number: int, table_uuid: str) -> Epoch:
     return Epoch(str(found.pop()), number, table_uuid)
 
 
-def sweep(folders: Sequence[str], keep: Sequence[File], storage: Mapping[str, str]) -> None:
+def sweep(
+    folders: Sequence[str], keep: Sequence[File], storage: Mapping[str, str], *, keep_note: bool = False
+) -> None:
     """Remove from a run's own folders what is not to be kept: files of tasks that failed or ran twice."""
     kept = {str(file["file-path"]).rsplit("/", 1)[1] for file in keep}
+    if keep and keep_note:
+        kept.add(BEGUN)
     for folder in folders:
         filesystem, path = filesystem_of(folder, storage)
         found = filesystem.get_file_info(FileSelector(path, allow_not_found=True))
         unwanted = (info.base_name for info in found if info.is_file and info.base_name not in kept)
         discard_locations((f"{folder}/{name}" for name in unwanted), storage)
+
+
+def _tidy(
+    folders: Sequence[str], keep: Sequence[File], storage: Mapping[str, str], *, keep_note: bool = False
+) -> None:
+    """Sweep if that can be done: the verdict is there, and stays what it is."""
+    try:
+        sweep(folders, keep, storage, keep_note=keep_note)
+    except (OSError, pa.ArrowException, HeadgateError):
+        return  # what is left has the run in its name, for `headgate audit`
 
 
 def _write_task(batches: Iterator[pa.RecordBatch], state: TableState, folder: str) -> FilesWritten:
