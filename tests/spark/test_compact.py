@@ -141,7 +141,7 @@ def test_a_sorted_group_is_in_order(tables_v2: Tables) -> None:
     assert [row.id for row in rows] == [21, 20, 11, 10, 1, 0]
 
 
-def _racing(tables: Tables, race: Callable[[], object]) -> Compacted:
+def _racing(tables: Tables, race: Callable[[], object], **options: object) -> Compacted:
     """A compaction in which somebody else commits after its first group is written, and before it is committed."""
     raced: list[CompactedGroup] = []
 
@@ -152,7 +152,7 @@ def _racing(tables: Tables, race: Callable[[], object]) -> Compacted:
             thread.start()
             thread.join()
 
-    return _compact(tables, on_written=on_written)
+    return _compact(tables, on_written=on_written, **options)
 
 
 @BOTH
@@ -278,7 +278,7 @@ def test_an_option_that_means_nothing_is_refused_by_name(
     assert caught.value.field == field
 
 
-def _delete_by_value(tables: Tables, id_: int, kind: str) -> None:
+def _delete_by_value(tables: Tables, id_: int, kind: str, *, spec_id: int | None = None) -> None:
     """An equality delete, as Flink makes them: rows with this id, in all older files of one partition."""
     state = tables.table("t").load()
     location = f"{state.data_location}/equality-{id_}-{kind}.parquet"
@@ -289,7 +289,7 @@ def _delete_by_value(tables: Tables, id_: int, kind: str) -> None:
         "content": "equality-deletes",
         "file-path": location,
         "file-format": "parquet",
-        "spec-id": state.spec.spec_id,
+        "spec-id": state.spec.spec_id if spec_id is None else spec_id,
         "partition": [kind],
         "equality-ids": [1],
         "record-count": 1,
@@ -307,6 +307,35 @@ def test_equality_deletes_are_carried_out_and_those_that_come_meanwhile_still_ap
     assert tables.by_jar("t") == [row for row in before if row not in ((0, "a"), (11, "a"))]
     deletes = {one.file_path for scanned in plan(table.load()).files for one in scanned.deletes}
     assert [path.rsplit("/", 1)[1] for path in deletes] == ["equality-11-a.parquet"]
+
+
+@pytest.mark.parametrize("partial_progress", [True, False])
+def test_rows_of_an_old_partition_spec_that_were_deleted_by_value_meanwhile_do_not_come_back(
+    tables: Tables, partial_progress: bool
+) -> None:
+    table = _small_files(tables)
+    before, old = tables.by_jar("t"), table.load().spec.spec_id
+    lineage = _lineage(tables) if tables.version >= 3 else None
+    tables.sql(f"ALTER TABLE {tables.name('t')} ADD PARTITION FIELD bucket(2, id)")
+    _delete_by_value(tables, 0, "a", spec_id=old)
+
+    def race() -> None:
+        for kind in _KINDS:
+            _delete_by_value(tables, 11, kind, spec_id=old)
+
+    if partial_progress:
+        assert _racing(tables, race).landed == ()
+    else:
+        with pytest.raises(ConflictFound):
+            _racing(tables, race, partial_progress=False)
+    left = [row for row in before if row[0] != 11 and row != (0, "a")]
+    assert tables.by_jar("t") == left
+    assert _compact(tables, partial_progress=partial_progress).skipped == ()
+    assert tables.by_jar("t") == left
+    if lineage is not None:
+        assert set(_lineage(tables)) <= set(lineage)
+    state = table.load()
+    assert {scanned.spec_id for scanned in plan(state).files} == {state.spec.spec_id}
 
 
 def test_files_without_a_row_left_are_replaced_by_nothing(tables: Tables) -> None:

@@ -7,7 +7,8 @@ partitions pass by. A group that lost such a race is left out and reported with 
 files stands, and the next compaction finds it. Before work on a group begins, what was committed meanwhile is looked
 at, so that no work is done in vain. A few groups are written at once, so that small ones do not wait for each other;
 they are committed one after the other. New files keep the age of the base: equality deletes that come while
-they are written apply to them as they would have to the old ones.
+they are written apply to them as they would have to the old ones. Files that come under another partition spec do not keep
+it: an equality delete applies within its own spec, so one that came meanwhile is a conflict there.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ class _Compaction:
         keeps_lineage = self.state.format_version >= 3
         rows = read(self.session, files, self.state, lineage=keeps_lineage)
         count = self.sizing.files_out(group.size_bytes)
-        is_misplaced = any(file.is_misplaced for file in group.files)
+        is_misplaced = _is_misplaced(group)
         state = _laid_out(self.state, self.sizing, self.order, is_misplaced=is_misplaced)
         partition = None
         if not is_misplaced:
@@ -254,7 +255,7 @@ class _Compaction:
         client = self.state.table.client
         paths = [path for group in groups for path in group.paths]
         head = next(one for one in self.state.raw["snapshots"] if one["snapshot-id"] == self.base_id)
-        is_old = self.state.format_version < 2
+        is_new = self.state.format_version < 2 or any(map(_is_misplaced, groups))
         return land(
             self.state.table,
             run,
@@ -263,7 +264,7 @@ class _Compaction:
                 remove=paths,
                 add=files,
                 remove_deletes=[_reference(file) for file in self._dangling(groups)],
-                sequence_number=None if is_old else _sequence_number(head),
+                sequence_number=None if is_new else _sequence_number(head),
                 base_snapshot_id=self.base_id,
                 branch=self.branch,
                 key=key,
@@ -304,6 +305,11 @@ def _find_hot(state: TableState, older_than: timedelta) -> int | None:
 def _sequence_number(snapshot: Mapping[str, Any]) -> int:
     """That of a snapshot from before the table's upgrade from version 1 is 0, and not written."""
     return int(snapshot.get("sequence-number", 0))
+
+
+def _is_misplaced(group: Group) -> bool:
+    """Whether a group comes under another partition spec."""
+    return any(file.is_misplaced for file in group.files)
 
 
 def _candidate(scanned: ScannedFile, state: TableState) -> Candidate:
