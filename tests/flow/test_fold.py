@@ -283,6 +283,18 @@ def test_two_batches_of_one_stream_do_not_share_and_the_later_one_is_noted() -> 
     assert swap.candidates[0].metadata.envelope.properties[STREAMS[0]] == "4"
 
 
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("batch", [3, 4])
+def test_a_batch_that_the_table_has_passed_is_refused_in_the_same_group_too(batch: int, fold: bool) -> None:
+    lake = lake_of()
+    late = member(adds(lake, 8), SetProperties(updates={STREAMS[0]: str(batch)}), key="k8", fold=fold)
+    script = run(lake, streams(lake, 7, STREAMS[0], 4), late, streams(lake, 9, STREAMS[1], 0))
+    assert [type(verdict).__name__ for verdict in script.verdicts] == ["Committed", "Refused", "Committed"]
+    (swap,) = script.yielded(Swap)
+    assert swap.candidates[0].metadata.envelope.properties[STREAMS[0]] == "4"
+    assert candidate_rows(lake, swap) == ["ours.7", "ours.9", "theirs.0"]
+
+
 def test_other_properties_keep_an_append_from_sharing() -> None:
     lake = lake_of()
     other = member(adds(lake, 8), SetProperties(updates={"owner": "red"}), key="k8", fold=True)

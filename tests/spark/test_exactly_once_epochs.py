@@ -83,15 +83,46 @@ def test_a_driver_that_starts_after_the_key_was_forgotten_finds_its_batch(tmp_pa
         lake.catalog().create_namespace("n")
         table = _create(lake, "n")
         assert _bring(table, 3, 1)
-    with sqlite3.connect(tmp_path / "catalog.db") as database:
-        forgotten = database.execute("DELETE FROM keys").rowcount
-    database.close()
-    assert forgotten >= 1
+    _forget_keys(tmp_path)
     with running_service(tmp_path) as service:
         table = Lake(service.uri).table("n.t")
         assert find_fate(table, _epoch(table, 3).key(0)) is Fate.ABSENT
         assert not _bring(table, 3, 1)
         assert _rows(table) == [1]
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_driver_that_hung_until_the_keys_were_forgotten_brings_nothing_twice(
+    tmp_path: Path, fold: bool
+) -> None:
+    with running_service(tmp_path) as service:
+        lake = Lake(service.uri)
+        lake.catalog().create_namespace("n")
+        table = _create(lake, "n")
+        assert _bring(table, 4, 0)
+        hung = _epoch(table, 5)  # not in the table when its driver looked
+        files, more = _write(table, 1), _write(table, 1)
+        assert _bring(table, 5, 1)
+    _forget_keys(tmp_path)
+    with running_service(tmp_path) as service:
+        table = Lake(service.uri).table("n.t")
+        assert commit_epoch(Sink(table, fold=fold), hung, files) is None
+        assert _bring(table, 6, 2)
+    _forget_keys(tmp_path)
+    with running_service(tmp_path) as service:
+        table = Lake(service.uri).table("n.t")
+        with pytest.raises(Diverged, match=progress_name(QUERY)):
+            commit_epoch(Sink(table, fold=fold), hung, more)
+        assert table.client.load().properties[progress_name(QUERY)] == "6"
+        assert _rows(table) == [0, 1, 2]
+
+
+def _forget_keys(folder: Path) -> None:
+    """What the service does after an hour or more."""
+    with sqlite3.connect(folder / "catalog.db") as database:
+        forgotten = database.execute("DELETE FROM keys").rowcount
+    database.close()
+    assert forgotten >= 1
 
 
 @BOTH

@@ -24,6 +24,7 @@ from headgate.core.manifest import ManifestFile
 from headgate.core.plan import judge_only, plan_change
 from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
 from headgate.core.requirements import find_changed, find_failed
+from headgate.core.stream_progress import find_passed
 from headgate.core.table import TableMetadata
 from headgate.core.updates import AddSnapshot, SetSnapshotRef, TableUpdate
 from headgate.core.value import Record
@@ -317,6 +318,7 @@ def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
         raise NotFound(f"Table does not exist: {taken.name}", kind="table")
     base = None if head is None else head.metadata
     failed = find_failed(commit.requirements, base) or find_changed(commit.properties, base)
+    failed = failed or find_passed(commit.updates, base)
     if failed is not None:
         raise failed
     if commit.reads is not None:

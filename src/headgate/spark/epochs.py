@@ -2,7 +2,8 @@
 
 Two things make it so, and both move with the files in one commit. The **key** is made from them and the table, so that
 two drivers of one stream cannot both land a batch. The **table property** `headgate.stream.<query id>` is the number
-of the last batch, so that a driver that starts again knows, when the key is long forgotten, whether the batch is there.
+of the last batch, so that a driver that starts again knows, when the key is long forgotten, whether the batch is there;
+and so does the service, which refuses a batch that the table has passed, from a driver that looked and hung since then.
 
 A catalog that is not ours keeps no keys. There the commit expects the property as it was read, so that of two drivers
 the second is refused, and finds the batch in the table.
