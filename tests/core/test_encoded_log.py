@@ -63,6 +63,7 @@ def test_a_delta_turns_the_base_into_the_new_log(
     delta = log.since(base)
     assert [item for item in base if item.position not in delta.removed] + list(delta.added) == list(log)
     assert all(item.position >= base.next_position for item in delta.added)
+    assert delta.next_position == log.next_position
 
 
 @given(STEPS, STEPS)
@@ -74,6 +75,11 @@ def test_a_reader_who_extends_its_log_by_a_delta_without_removals_holds_the_same
     followed = base.extend(log.since(base).added, next_position=log.next_position)
     assert list(followed) == list(log)
     assert followed.next_position == log.next_position
+
+
+def test_a_delta_tells_of_positions_that_came_and_went() -> None:
+    base = filled(2)
+    assert base.append(b"x", key=7).without([7]).since(base) == LogDelta((), (), 3)
 
 
 def test_extending_keeps_the_gaps_that_removed_items_left() -> None:
@@ -89,7 +95,7 @@ def test_appending_to_ten_thousand_items_copies_none_of_them() -> None:
     old_parts, new_parts = log.parts(), longer.parts()
     assert len(new_parts) < 300
     assert all(old is new for old, new in zip(old_parts, new_parts, strict=False))
-    assert longer.since(log) == LogDelta((), (LogItem(10_000, 10_000, b"new"),))
+    assert longer.since(log) == LogDelta((), (LogItem(10_000, 10_000, b"new"),), 10_001)
 
 
 def test_a_change_leaves_the_log_it_started_from_alone() -> None:
@@ -152,7 +158,7 @@ def test_removing_the_oldest_of_ten_thousand_items_copies_none_of_the_others() -
     old_parts, new_parts = log.parts(), shorter.parts()
     assert len(shorter) == 9_500
     assert all(old is new for old, new in zip(old_parts[1:], new_parts[1:], strict=True))
-    assert shorter.since(log) == LogDelta(tuple(range(500)), ())
+    assert shorter.since(log) == LogDelta(tuple(range(500)), (), 10_000)
 
 
 def test_a_log_knows_the_keys_of_all_its_items() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 from headgate.core.commit import Head, Target
 from headgate.service.heads import HeadCache
-from headgate.store.base import Entry, EntryId, Levels
+from headgate.store.base import Entry, EntryId, Levels, Stream
 from headgate.store.memory import MemoryStore
 from tests.chaos.raw_commits import build_commit
 from tests.service.app_client import AppClient, app_client
-from tests.service.table_calls import created, load, make_namespace, path
+from tests.service.change_calls import change, commit_change, data_file, live_paths
+from tests.service.table_calls import committed, created, load, make_namespace, path, snapshot, touch
 
 T: Target = (("a",), "t")
 OTHER: Target = (("a",), "other")
@@ -85,6 +87,15 @@ def ids(client: AppClient) -> list[int]:
     return [snapshot["snapshot-id"] for snapshot in load(client)["metadata"]["snapshots"]]
 
 
+def stage_and_remove(client: AppClient, name: str = "t") -> None:
+    """One request whose snapshot does not outlive it."""
+    metadata = load(client, name)["metadata"]
+    parent, sequence = metadata["current-snapshot-id"], metadata["last-sequence-number"] + 1
+    list_ = touch(f"{metadata['location']}/metadata/staged.avro")
+    staged = snapshot(client, list_, id=999, sequence=sequence, parent_snapshot_id=parent)
+    committed(client, staged, {"action": "remove-snapshots", "snapshot-ids": [999]}, name=name)
+
+
 def load_one(cache: HeadCache, target: Target = T) -> Head:
     (head,) = cache.load((target,))
     assert head is not None
@@ -144,4 +155,50 @@ def test_a_swapped_head_is_remembered_with_its_epoch(replica: AppClient, store: 
     assert load_one(cache) is swapped
     add_snapshot(replica)
     remove_oldest(replica)
+    assert ids_of(load_one(cache)) == ids(replica)
+
+
+def test_a_replica_that_added_and_removed_a_snapshot_at_once_sees_what_others_add(
+    replica: AppClient, store: InterruptedStore, tmp_path: Path
+) -> None:
+    with app_client(tmp_path, store=store.real) as first:
+        stage_and_remove(first)
+        (head,) = first.services.heads.peek((T,)) or (None,)
+        (entry,) = store.load_entries((T,))
+        assert head is not None
+        assert entry is not None
+        metadata = head.metadata
+        assert entry.next_positions == {
+            Stream.SNAPSHOTS: metadata.snapshots.next_position,
+            Stream.HISTORY: metadata.history.next_position,
+        }
+        for _ in range(2):
+            add_snapshot(replica)
+            assert ids(first) == ids(replica)
+
+
+def test_a_commit_after_an_abandoned_snapshot_keeps_what_others_added(
+    replica: AppClient, store: InterruptedStore, tmp_path: Path
+) -> None:
+    location = created(replica, "u")["metadata"]["location"]
+
+    def append(client: AppClient, number: int) -> None:
+        files = [data_file(f"{location}/data/{number}.parquet")]
+        assert commit_change(client, change("append", add_data_files=files), name="u").status_code == 200
+
+    with app_client(tmp_path, store=store.real) as first:
+        append(first, 1)
+        stage_and_remove(first, "u")
+        append(replica, 2)
+        append(first, 3)
+        assert live_paths(replica, "u") == ["1.parquet", "2.parquet", "3.parquet"]
+
+
+def test_a_store_that_is_behind_the_cache_is_read_whole(replica: AppClient, store: InterruptedStore) -> None:
+    cache = cache_over(store)
+    head = load_one(cache)
+    ahead = replace(head.metadata.snapshots, next_position=head.metadata.snapshots.next_position + 2)
+    metadata = replace(head.metadata, snapshots=ahead)
+    cache.put(T, replace(head, metadata=metadata), epoch=0)
+    add_snapshot(replica)
     assert ids_of(load_one(cache)) == ids(replica)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from headgate.core.encoded_log import LogDelta
 from headgate.errors import InvariantBroken
 from headgate.store.base import (
     DropNamespace,
@@ -147,6 +148,34 @@ def test_positions_are_not_given_out_again_after_the_last_item_is_removed(catalo
     with pytest.raises(InvariantBroken):
         catalog.store.write([swap(catalog.header(), snapshots=added(item(1)))])
     assert catalog.entry() == entry
+
+
+@pytest.mark.parametrize("new", [(), (2,), (2, 5)])
+def test_positions_that_came_and_went_in_one_swap_are_not_given_out_again(
+    catalog: Catalog, new: tuple[int, ...]
+) -> None:
+    catalog.create("t", snapshots=(item(0), item(1)))
+    delta = LogDelta((), tuple(map(item, new)), 6)
+    catalog.must(swap(catalog.header(), snapshots=delta, history=LogDelta((), (), 1)))
+    entry = catalog.entry()
+    assert entry.next_positions == {Stream.SNAPSHOTS: 6, Stream.HISTORY: 1}
+    with pytest.raises(InvariantBroken):
+        catalog.store.write([swap(catalog.header(), snapshots=added(item(5)))])
+    catalog.must(swap(catalog.header(), snapshots=added(item(6))))
+    assert catalog.positions(known=(0, 6, 1)) == ([6], [])
+
+
+def test_a_swap_never_takes_a_position_back(catalog: Catalog) -> None:
+    catalog.create("t", snapshots=(item(0), item(1)))
+    catalog.must(swap(catalog.header(), snapshots=LogDelta((), (), 1)))
+    catalog.must(swap(catalog.header(), snapshots=LogDelta((0,), (), 1)))
+    assert catalog.entry().next_positions == {Stream.SNAPSHOTS: 2, Stream.HISTORY: 0}
+
+
+def test_positions_that_came_and_went_before_the_creation_are_not_given_out(catalog: Catalog) -> None:
+    positions = {Stream.SNAPSHOTS: 3, Stream.HISTORY: 2}
+    catalog.must(namespace("db"), replace(table("t", snapshots=(item(1),)), next_positions=positions))
+    assert catalog.entry().next_positions == positions
 
 
 def test_the_epoch_moves_only_when_items_are_removed(catalog: Catalog) -> None:

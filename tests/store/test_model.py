@@ -104,9 +104,10 @@ def settle(draft: Draft, model: Store) -> Operation | None:
             start = entry.next_positions[draft.stream] if entry and header else 0
             items = tuple(LogItem(start + at, at, b"%d" % at, tag) for at, tag in enumerate(draft.tags))
             moved = draft.location if draft.removed == (0,) else here.location
+            ahead = LOCATIONS.index(draft.location) - 1  # of the store's own next position, or behind it
             return replace(
                 swap(here, expected=version, location=moved, checkpointed=draft.flag),
-                logs={draft.stream: LogDelta(draft.removed if draft.flag else (), items)},
+                logs={draft.stream: LogDelta(draft.removed if draft.flag else (), items, start + ahead)},
             )
         case "namespace":
             return CreateNamespace(draft.levels, {"name": draft.name})

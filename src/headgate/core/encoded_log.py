@@ -30,10 +30,14 @@ class LogItem(Record):
 
 @dataclass(frozen=True, slots=True)
 class LogDelta:
-    """What turns one version of a log into another: positions gone, items new."""
+    """What turns one version of a log into another: positions gone, items new.
+
+    `next_position` is the new log's: what came and went in between has used positions that no item shows.
+    """
 
     removed: tuple[int, ...] = ()
     added: tuple[LogItem, ...] = ()
+    next_position: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +177,13 @@ class EncodedLog(Record):
                 break
             added[:0] = [item for item in block.items if item.position >= base.next_position]
         if self._length == len(base) + len(added):
-            return LogDelta((), tuple(added))
+            return LogDelta((), tuple(added), self.next_position)
         # Blocks that both have are the same objects; what was removed is in the others.
         shared = {id(block) for block in self._blocks} & {id(block) for block in base._blocks}
         kept = {item.position for item in self._outside(shared)}
         gone = (item.position for item in base._outside(shared))
-        return LogDelta(tuple(position for position in gone if position not in kept), tuple(added))
+        removed = tuple(position for position in gone if position not in kept)
+        return LogDelta(removed, tuple(added), self.next_position)
 
     def _outside(self, shared: set[int]) -> Iterator[LogItem]:
         for block in self._blocks:

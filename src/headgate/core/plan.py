@@ -113,8 +113,16 @@ def find_head(change: Change, table: TableMetadata) -> Snapshot | None:
         )
     if ref is None:
         current = table.envelope.current_snapshot_id
-        return None if current is None or change.branch == MAIN else table.find_snapshot(current)
-    return table.find_snapshot(ref.snapshot_id)
+        return None if current is None or change.branch == MAIN else _must_find(table, current)
+    return _must_find(table, ref.snapshot_id)
+
+
+def _must_find(table: TableMetadata, snapshot_id: int) -> Snapshot:
+    """What a ref points at: to take it for nothing would be to build on an empty table."""
+    snapshot = table.find_snapshot(snapshot_id)
+    if snapshot is None:
+        raise InvariantBroken(f"invariant broken: a ref points at snapshot {snapshot_id}, which is not there")
+    return snapshot
 
 
 def choose_snapshot_id(seed: str, table: TableMetadata) -> int:

@@ -48,6 +48,8 @@ class HeadCache:
         entries = self._store.load_entries(
             targets, known={id_: _known(cached) for id_, cached in held.items()}
         )
+        if any(entry is not None and _is_behind(entry, held.get(entry.header.id)) for entry in entries):
+            held, entries = {}, self._store.load_entries(targets)
         return tuple(
             self._head_of(target, entry, held) for target, entry in zip(targets, entries, strict=True)
         )
@@ -138,6 +140,15 @@ def _known(cached: Cached) -> tuple[int, int, int]:
     """Epoch and the next positions of the two logs."""
     metadata = cached[0].metadata
     return cached[1], metadata.snapshots.next_position, metadata.history.next_position
+
+
+def _is_behind(entry: Entry, cached: Cached | None) -> bool:
+    """Whether the store may give out positions that we hold already: what it left out need not be what we hold."""
+    if cached is None:
+        return False
+    _, snapshots, history = _known(cached)
+    positions = entry.next_positions
+    return positions[Stream.SNAPSHOTS] < snapshots or positions[Stream.HISTORY] < history
 
 
 def _extended(entry: Entry, stream: Stream, cached: Cached | None) -> EncodedLog:

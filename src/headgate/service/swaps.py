@@ -47,6 +47,10 @@ def swap_operation(
             checkpointed=checkpointed,
             envelope=encode_envelope(envelope),
             logs={Stream.SNAPSHOTS: tuple(metadata.snapshots), Stream.HISTORY: tuple(metadata.history)},
+            next_positions={
+                Stream.SNAPSHOTS: metadata.snapshots.next_position,
+                Stream.HISTORY: metadata.history.next_position,
+            },
         )
     return store.SwapEntry(
         id=EntryId(base.id),

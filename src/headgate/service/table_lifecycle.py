@@ -117,7 +117,7 @@ def _after(log_: EncodedLog, old: EncodedLog, *, keyed: bool) -> EncodedLog:
 
 
 def _replacement(old: EncodedLog, new: EncodedLog) -> LogDelta:
-    return LogDelta(tuple(item.position for item in old), tuple(new))
+    return LogDelta(tuple(item.position for item in old), tuple(new), new.next_position)
 
 
 def rename_table(services: Services, caller: Caller, source: Target, destination: Target) -> None:

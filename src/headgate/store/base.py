@@ -216,6 +216,7 @@ class CreateEntry:
     checkpointed: bool  # the file at metadata_location is written
     envelope: bytes
     logs: Mapping[Stream, tuple[LogItem, ...]] = field(default_factory=dict)
+    next_positions: Mapping[Stream, int] = field(default_factory=dict)  # where beyond the last item
 
 
 @dataclass(frozen=True, slots=True)

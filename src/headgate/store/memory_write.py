@@ -251,7 +251,8 @@ class MemoryRows:
             checkpoint_location=create.metadata_location if create.checkpointed else None,
             checkpoint_version=1 if create.checkpointed else None,
         )
-        positions = {stream: position_after(items, least=0) for stream, items in logs.items()}
+        told = create.next_positions
+        positions = {one: position_after(logs[one], least=0, told=told.get(one, 0)) for one in Stream}
         items = {stream: {item.position: item for item in logs[stream]} for stream in Stream}
         self._journal.put(self.heads, create.id, Head(header, create.envelope, positions, items))
         self._journal.put(self.names, (create.namespace, create.name), create.id)
@@ -270,7 +271,7 @@ class MemoryRows:
             log = standing.logs[stream]
             for position in delta.removed:
                 self._journal.remove(log, position)
-            positions[stream] = position_after(delta.added, least=positions[stream])
+            positions[stream] = position_after(delta.added, least=positions[stream], told=delta.next_position)
             tags = {item.tag for item in log.values() if item.tag is not None} if delta.added else set()
             taken = [item.tag for item in delta.added if item.tag in tags]
             if taken or repeated_tag(delta.added) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from headgate.core.encoded_log import LogItem
+from headgate.core.encoded_log import LogDelta, LogItem
 from headgate.store.base import Stream, SwapEntry
 from headgate.store.postgres_upkeep import Connection
 from headgate.store.rows import repeated_tag
@@ -22,8 +22,8 @@ WITH swapped AS (
     UPDATE entries SET version = version + 1, uuid = %(uuid)s, metadata_location = %(metadata_location)s,
         checkpoint_location = CASE WHEN %(checkpointed)s THEN %(metadata_location)s ELSE checkpoint_location END,
         checkpoint_version = CASE WHEN %(checkpointed)s THEN version + 1 ELSE checkpoint_version END,
-        next_snapshot_position = coalesce(%(snapshots_end)s::bigint, next_snapshot_position),
-        next_history_position = coalesce(%(history_end)s::bigint, next_history_position),
+        next_snapshot_position = greatest(%(snapshots_end)s::bigint, next_snapshot_position),
+        next_history_position = greatest(%(history_end)s::bigint, next_history_position),
         envelope = %(envelope)s
     WHERE id = %(id)s AND version = %(version)s AND location = %(location)s
         AND next_snapshot_position <= coalesce(%(snapshots_start)s::bigint, next_snapshot_position)
@@ -46,9 +46,10 @@ SELECT count(*) FROM swapped
 
 def swap_at_once(db: Connection, swap: SwapEntry) -> bool:
     """False when something did not hold, or the swap does more than this statement can: nothing was written."""
-    logs = {stream: swap.logs[stream].added if stream in swap.logs else () for stream in Stream}
+    deltas = {stream: swap.logs.get(stream, LogDelta()) for stream in Stream}
+    logs = {stream: delta.added for stream, delta in deltas.items()}
     rows = [(stream.value, one) for stream, items in logs.items() for one in items]
-    if len(rows) > _ITEMS_MAX or any(delta.removed for delta in swap.logs.values()):
+    if len(rows) > _ITEMS_MAX or any(delta.removed for delta in deltas.values()):
         return False
     if any(repeated_tag(items) is not None or not _is_ordered(items) for items in logs.values()):
         return False
@@ -67,10 +68,15 @@ def swap_at_once(db: Connection, swap: SwapEntry) -> bool:
         "tags": [one.tag for _, one in rows],
         "bodies": [one.body for _, one in rows],
         **{f"{name}_start": items[0].position if items else None for name, items in by_name.items()},
-        **{f"{name}_end": items[-1].position + 1 if items else None for name, items in by_name.items()},
+        "snapshots_end": _end(deltas[Stream.SNAPSHOTS]),
+        "history_end": _end(deltas[Stream.HISTORY]),
         **{f"{name}_tags": [one.tag for one in items] for name, items in by_name.items()},
     }
     return db.execute(_SWAP, parameters).fetchone() == (1,)
+
+
+def _end(delta: LogDelta) -> int:
+    return max(delta.next_position, delta.added[-1].position + 1 if delta.added else 0)
 
 
 def _is_ordered(items: Sequence[LogItem]) -> bool:

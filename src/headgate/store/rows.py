@@ -207,8 +207,8 @@ def wanted_from(
     return {Stream.SNAPSHOTS: snapshots, Stream.HISTORY: history}
 
 
-def position_after(items: Sequence[LogItem], *, least: int) -> int:
-    """The next free position once `items` are in the log.
+def position_after(items: Sequence[LogItem], *, least: int, told: int) -> int:
+    """The next free position once `items` are in the log: `told` by who adds them, if that is beyond the last.
 
     A position below `least` was given out before, and a reader who holds the log up to there would never see
     an item that is put back under it.
@@ -216,7 +216,7 @@ def position_after(items: Sequence[LogItem], *, least: int) -> int:
     for item in items:
         invariant(item.position >= least, f"log items come in order of position; {item.position} < {least}")
         least = item.position + 1
-    return least
+    return max(least, told)
 
 
 def repeated_tag(items: Sequence[LogItem]) -> int | None:

@@ -203,7 +203,7 @@ def _swap_entry(db: sqlite3.Connection, swap: SwapEntry) -> Refused | None:
     for stream, delta in swap.logs.items():
         if delta.removed:
             db.executemany(_REMOVE_ITEM, [(swap.id, stream.value, position) for position in delta.removed])
-        positions[stream] = position_after(delta.added, least=positions[stream])
+        positions[stream] = position_after(delta.added, least=positions[stream], told=delta.next_position)
         if (duplicate := _find_duplicate_tag(db, swap.id, stream, delta.added)) is not None:
             return duplicate
         _add_items(db, swap.id, stream, delta.added)
@@ -264,7 +264,8 @@ def _create_entry(db: sqlite3.Connection, create: CreateEntry) -> Refused | None
     if create.kind is Kind.TABLE and (overlap := _find_overlap(db, create.location, but=create.id)):
         return overlap
     logs = {stream: create.logs.get(stream, ()) for stream in Stream}
-    positions = {stream: position_after(items, least=0) for stream, items in logs.items()}
+    told = create.next_positions
+    positions = {one: position_after(logs[one], least=0, told=told.get(one, 0)) for one in Stream}
     checkpoint = (create.metadata_location, 1) if create.checkpointed else (None, None)
     named = (create.id, path, create.name, create.kind.value, create.uuid)
     places = (create.location, create.metadata_location, *checkpoint, *_both(positions))
