@@ -96,6 +96,21 @@ def stage_and_remove(client: AppClient, name: str = "t") -> None:
     committed(client, staged, {"action": "remove-snapshots", "snapshot-ids": [999]}, name=name)
 
 
+def rename(client: AppClient, source: str, destination: str) -> None:
+    names = {"source": source, "destination": destination}
+    body = {role: {"namespace": ["a"], "name": name} for role, name in names.items()}
+    assert client.post("/v1/tables/rename", body).status_code == 204
+
+
+def delete_all(client: AppClient, name: str = "t") -> int:
+    return commit_change(client, change("delete", delete_row_filter=True), name=name).status_code
+
+
+def append(client: AppClient, name: str, location: str, file: str) -> int:
+    files = [data_file(f"{location}/data/{file}.parquet")]
+    return commit_change(client, change("append", add_data_files=files), name=name).status_code
+
+
 def load_one(cache: HeadCache, target: Target = T) -> Head:
     (head,) = cache.load((target,))
     assert head is not None
@@ -182,15 +197,11 @@ def test_a_commit_after_an_abandoned_snapshot_keeps_what_others_added(
 ) -> None:
     location = created(replica, "u")["metadata"]["location"]
 
-    def append(client: AppClient, number: int) -> None:
-        files = [data_file(f"{location}/data/{number}.parquet")]
-        assert commit_change(client, change("append", add_data_files=files), name="u").status_code == 200
-
     with app_client(tmp_path, store=store.real) as first:
-        append(first, 1)
+        assert append(first, "u", location, "1") == 200
         stage_and_remove(first, "u")
-        append(replica, 2)
-        append(first, 3)
+        assert append(replica, "u", location, "2") == 200
+        assert append(first, "u", location, "3") == 200
         assert live_paths(replica, "u") == ["1.parquet", "2.parquet", "3.parquet"]
 
 
@@ -202,3 +213,107 @@ def test_a_store_that_is_behind_the_cache_is_read_whole(replica: AppClient, stor
     cache.put(T, replace(head, metadata=metadata), epoch=0)
     add_snapshot(replica)
     assert ids_of(load_one(cache)) == ids(replica)
+
+
+def test_a_head_loaded_under_a_new_name_answers_no_longer_to_the_old_one(
+    replica: AppClient, store: InterruptedStore
+) -> None:
+    cache = cache_over(store)
+    head = load_one(cache)
+    rename(replica, "t", "t_old")
+    moved = load_one(cache, (("a",), "t_old"))
+    assert moved.id == head.id
+    assert cache.peek((T,)) is None
+    assert cache.peek(((("a",), "t_old"),)) == (moved,)
+
+
+def test_a_late_load_under_the_old_name_does_not_bring_it_back(
+    replica: AppClient, store: InterruptedStore
+) -> None:
+    cache = cache_over(store)
+
+    def move() -> None:
+        rename(replica, "t", "t_old")
+        load_one(cache, (("a",), "t_old"))
+
+    store.after_load = [move]
+    load_one(cache)
+    assert cache.peek((T,)) is None
+
+
+def test_a_name_at_which_nothing_stands_is_forgotten(replica: AppClient, store: InterruptedStore) -> None:
+    cache = cache_over(store)
+    load_one(cache)
+    size_bytes = cache.size_bytes
+    assert replica.delete(path()).status_code == 204
+    assert cache.load((T,)) == (None,)
+    assert cache.peek((T,)) is None
+    assert size_bytes > cache.size_bytes == 0
+
+
+def test_a_name_that_another_table_took_is_that_tables(replica: AppClient, store: InterruptedStore) -> None:
+    cache = cache_over(store)
+    old = load_one(cache)
+    rename(replica, "t", "t_old")
+    created(replica, "t")
+    new = load_one(cache)
+    assert new.id != old.id
+    assert cache.peek((T,)) == (new,)
+    assert cache.size_bytes == new.metadata.size_bytes()
+    load_one(cache, (("a",), "t_old"))
+    assert cache.peek((T,)) == (new,)
+
+
+def test_heads_pushed_out_take_their_names_along(replica: AppClient, store: InterruptedStore) -> None:
+    cache = cache_over(store, limit_bytes=1)
+    load_one(cache)
+    other = load_one(cache, OTHER)
+    assert cache.peek((T,)) is None
+    assert cache.size_bytes == other.metadata.size_bytes()
+    assert ids_of(load_one(cache)) == ids(replica)
+
+
+def test_a_commit_to_the_old_name_of_a_renamed_table_finds_nothing(replica: AppClient) -> None:
+    location = created(replica, "u")["metadata"]["location"]
+    assert append(replica, "u", location, "1") == 200
+    rename(replica, "u", "u_old")
+    load(replica, "u_old")
+    assert append(replica, "u", location, "2") == 404
+    assert live_paths(replica, "u_old") == ["1.parquet"]
+
+
+@pytest.mark.parametrize("way", ["rename", "drop", "unregister"])
+def test_a_replica_forgets_a_name_that_it_takes_away(replica: AppClient, way: str) -> None:
+    heads = replica.services.heads
+    load(replica)
+    assert heads.peek((T,)) is not None
+    if way == "rename":
+        rename(replica, "t", "t_old")
+    else:
+        body = {"namespace": ["a"], "name": "t"}
+        answer = replica.delete(path()) if way == "drop" else replica.post(f"{path()}/unregister", body)
+        assert answer.status_code in (200, 204), answer.text
+    assert heads.peek((T,)) is None
+
+
+def test_a_delete_goes_to_the_table_that_took_the_name(replica: AppClient) -> None:
+    first, second = (created(replica, name)["metadata"]["location"] for name in ("u", "u_new"))
+    assert append(replica, "u", first, "old") == append(replica, "u_new", second, "new") == 200
+    rename(replica, "u", "u_bak")
+    load(replica, "u_bak")
+    rename(replica, "u_new", "u")
+    assert delete_all(replica, "u") == 200
+    assert (live_paths(replica, "u"), live_paths(replica, "u_bak")) == ([], ["old.parquet"])
+
+
+def test_a_delete_goes_to_the_table_that_took_the_name_at_another_replica(
+    replica: AppClient, store: InterruptedStore, tmp_path: Path
+) -> None:
+    with app_client(tmp_path, store=store.real) as second:
+        assert append(replica, "u", created(replica, "u")["metadata"]["location"], "old") == 200
+        load(second, "u")
+        rename(replica, "u", "u_bak")
+        assert append(replica, "u", created(replica, "u")["metadata"]["location"], "new") == 200
+        load(second, "u_bak")
+        assert delete_all(second, "u") == 200
+        assert (live_paths(replica, "u"), live_paths(replica, "u_bak")) == ([], ["old.parquet"])

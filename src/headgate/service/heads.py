@@ -27,7 +27,9 @@ class HeadCache:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._heads: OrderedDict[EntryId, Cached] = OrderedDict()
-        self._ids: dict[Target, EntryId] = {}  # a hint only: the store decides what stands at a name
+        # A head has one name, the one that it had at its version: a rename makes a version, so a swap proves both.
+        self._ids: dict[Target, EntryId] = {}
+        self._names: dict[EntryId, Target] = {}
         self._bytes = 0
 
     @property
@@ -89,26 +91,35 @@ class HeadCache:
                     head = replace(head, checkpoint=cached[0].checkpoint)
                 self._put(target, head, cached[1] + removes)
 
+    def forget(self, target: Target) -> None:
+        """What was remembered at this name stands there no longer."""
+        with self._lock:
+            self._drop(self._ids.get(target))
+
     def _put(self, target: Target, head: Head, epoch: int) -> None:
         """With the lock held."""
         id_ = EntryId(head.id)
-        old = self._heads.pop(id_, None)
-        if old is not None:
-            if old[0].version > head.version:
-                self._heads[id_] = old
-                return
-            self._bytes -= old[0].metadata.size_bytes()
+        old = self._heads.get(id_)
+        if old is not None and old[0].version > head.version:
+            self._heads.move_to_end(id_)
+            return
+        self._drop(id_)
+        self._drop(self._ids.get(target))
         self._heads[id_] = (head, epoch)
         self._bytes += head.metadata.size_bytes()
-        self._ids[target] = id_
+        self._ids[target], self._names[id_] = id_, target
         while self._bytes > self._limit_bytes and len(self._heads) > 1:
-            _, (dropped, _) = self._heads.popitem(last=False)
-            self._bytes -= dropped.metadata.size_bytes()
-        if len(self._ids) > 4 * len(self._heads) + 1000:
-            self._ids = {t: i for t, i in self._ids.items() if i in self._heads}
+            self._drop(next(iter(self._heads)))
+
+    def _drop(self, id_: EntryId | None) -> None:
+        """A head and its name, if it is there. With the lock held."""
+        if id_ is not None and (cached := self._heads.pop(id_, None)) is not None:
+            self._bytes -= cached[0].metadata.size_bytes()
+            del self._ids[self._names.pop(id_)]
 
     def _head_of(self, target: Target, entry: Entry | None, held: Mapping[EntryId, Cached]) -> Head | None:
         if entry is None or entry.header.kind is not Kind.TABLE:
+            self.forget(target)
             return None
         header = entry.header
         cached = held.get(header.id)

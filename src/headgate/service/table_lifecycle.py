@@ -141,6 +141,7 @@ def rename_table(services: Services, caller: Caller, source: Target, destination
             )
         )
         if refused is None:
+            services.heads.forget(source)
             # A checkpoint that was due under the old name finds nothing there.
             services.housekeeper.checkpoint_soon(destination)
             return
@@ -194,6 +195,7 @@ def _take_out(
             )
         )
         if refused is None:
+            services.heads.forget(target)
             return head
         raise_if_key_taken(refused)
         _raise_unless_moved(refused, target)
