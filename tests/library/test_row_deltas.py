@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from headgate.errors import BadInput, ConflictFound
+from headgate.errors import BadInput, ConflictFound, Unsupported
 from headgate.format.deletion_vectors import encode_puffin
+from headgate.library.transaction import Transaction
 from tests.library.lake import Lake, live_files, path_of, quick, rivals, rows
 
 deleting = pytest.mark.parametrize(
@@ -131,3 +133,99 @@ def test_deletes_need_a_version_that_has_them(lake: Lake) -> None:
     (data,) = live_files(lake)
     with pytest.raises(BadInput, match="V2 and above"):
         table.refresh().row_delta(add_deletes=[delete_positions(lake, 2, data, 1)])
+
+
+reading = pytest.mark.parametrize(
+    "write",
+    [
+        lambda transaction: transaction.delete("id = 3"),
+        lambda transaction: transaction.delete("id = 3", mode="merge-on-read"),
+        lambda transaction: transaction.overwrite(rows(4), "id = 3"),
+        lambda transaction: transaction.upsert(rows(1), ["id"]),
+    ],
+)
+
+
+@reading
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_write_that_reads_a_file_whose_rows_were_deleted_before_it_is_refused(
+    lake: Lake, version: int, write: Callable[[Transaction], None]
+) -> None:
+    lake.create(version=version)
+    table = lake.open()
+    table.append(rows(1, 2, 3))
+    (data,) = live_files(lake)
+    deletes = delete_positions(lake, version, data, 0)
+    transaction = table.refresh().transaction()
+    transaction.row_delta(add_deletes=[deletes])
+    with pytest.raises(Unsupported, match=deletes["file-path"]):
+        write(transaction)
+    transaction.append(rows(9))
+    transaction.commit()
+    assert lake.ids() == [2, 3, 9]
+    lake.check()
+
+
+@reading
+def test_a_write_after_deletes_that_name_no_data_file_is_refused(
+    lake: Lake, write: Callable[[Transaction], None]
+) -> None:
+    lake.create()
+    table = lake.open()
+    table.append(rows(1, 2, 3))
+    (data,) = live_files(lake)
+    deletes = delete_positions(lake, 2, data, 0)
+    del deletes["referenced-data-file"]
+    transaction = table.refresh().transaction()
+    transaction.row_delta(add_deletes=[deletes])
+    with pytest.raises(Unsupported, match=deletes["file-path"]):
+        write(transaction)
+
+
+@reading
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_write_that_reads_a_file_whose_deletes_were_removed_before_it_is_refused(
+    lake: Lake, version: int, write: Callable[[Transaction], None]
+) -> None:
+    lake.create(version=version)
+    table = lake.open()
+    table.append(rows(1, 2, 3))
+    (data,) = live_files(lake)
+    old = delete_positions(lake, version, data, 1)
+    table.refresh().row_delta(add_deletes=[old])
+    transaction = table.refresh().transaction()
+    transaction.row_delta(remove_deletes=[old])
+    with pytest.raises(Unsupported, match=old["file-path"]):
+        write(transaction)
+
+
+def test_a_step_that_is_not_well_made_leaves_no_file_in_its_transaction(lake: Lake) -> None:
+    lake.create()
+    table = lake.open()
+    table.append(rows(1, 2))
+    (data,) = live_files(lake)
+    deletes = {**delete_positions(lake, 2, data, 0), "spec-id": 7}
+    with table.refresh().transaction() as transaction:
+        with pytest.raises(BadInput, match="spec"):
+            transaction.row_delta(add_data=rows(5), add_deletes=[deletes])
+        transaction.append(rows(3))
+    assert lake.ids() == [1, 2, 3]
+    assert lake.find_orphans() == {str(path_of(deletes["file-path"]))}
+
+
+def test_files_that_go_whole_or_have_no_new_deletes_are_written_after_a_row_delta(lake: Lake) -> None:
+    lake.create()
+    table = lake.open()
+    table.append(rows(1, 2, 3))
+    (data,) = live_files(lake)
+    table.append(rows(4, 5))
+    with table.refresh().transaction() as transaction:
+        transaction.row_delta(add_deletes=[delete_positions(lake, 2, data, 0)], add_data=rows(6, 7))
+        transaction.delete("id = 4")
+        transaction.delete("id = 6", mode="merge-on-read")
+    assert lake.ids() == [2, 3, 5, 7]
+    with table.refresh().transaction() as transaction:
+        transaction.row_delta(add_deletes=[delete_positions(lake, 2, data, 1)])
+        transaction.overwrite(rows(8), "part = 'a'")
+    assert lake.ids() == [8]
+    lake.check()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyiceberg.transforms import IdentityTransform
@@ -12,7 +15,17 @@ from headgate.library import Counters
 from headgate.library.handle import Handle
 from headgate.library.requests import Request
 from headgate.library.transaction import Transaction
-from tests.library.lake import ARROW, Lake, operations, quick, rivals, rows
+from tests.library.lake import (
+    ARROW,
+    BY_PART,
+    UNPARTITIONED,
+    Lake,
+    operations,
+    quick,
+    rivals,
+    rows,
+    written_file,
+)
 from tests.library.unsure import Ending, busy, landed_unheard, not_landed_unheard, open_unsure
 
 versions = pytest.mark.parametrize("version", [1, 2, 3])
@@ -32,6 +45,76 @@ def test_a_write_sees_what_the_ones_before_it_staged(lake: Lake, version: int) -
     assert operations(lake) == ["append", "append", "overwrite", "overwrite"]
     # A file that came and went within the transaction is still named by its first snapshot.
     lake.check()
+
+
+@versions
+@pytest.mark.parametrize("spec", [BY_PART, UNPARTITIONED])
+def test_a_write_does_not_see_the_partitions_that_were_replaced(
+    lake: Lake, version: int, spec: Mapping[str, Any]
+) -> None:
+    lake.create(version=version, spec=spec)
+    table = lake.open()
+    table.append(rows(1, 2))
+    with table.transaction() as transaction:
+        transaction.append(rows(3))
+        transaction.replace_partitions(rows(5))
+        transaction.upsert(rows(1, 3), ["id"])
+        transaction.upsert(rows(2, value=9.0), ["id"])
+        transaction.delete("id = 5")
+    assert [(row["id"], row["value"]) for row in lake.read()] == [(1, 0.0), (2, 9.0), (3, 0.0)]
+    lake.check()
+
+
+def test_a_write_sees_the_partitions_beside_those_that_were_replaced(lake: Lake) -> None:
+    lake.create()
+    table = lake.open()
+    table.append(pa.concat_tables([rows(1), rows(2, 4, part="b"), rows(3, part=None)]))
+    with table.transaction() as transaction:
+        transaction.append(rows(6, part="b"))
+        transaction.replace_partitions(rows(5, part=None))
+        transaction.delete("id = 2")
+        transaction.upsert(rows(6, part="b", value=9.0), ["id"])
+    assert [(row["id"], row["value"]) for row in lake.read()] == [(1, 0.0), (4, 0.0), (5, 0.0), (6, 9.0)]
+    lake.check()
+
+
+@versions
+def test_a_write_sees_files_that_were_given_as_content_files(lake: Lake, version: int) -> None:
+    lake.create(version=version)
+    table = lake.open()
+    table.append(rows(1))
+    with table.transaction() as transaction:
+        transaction.append([written_file(lake, "given", rows(7, 8, 9))])
+        transaction.delete("id = 7")
+        transaction.upsert(rows(8, value=9.0), ["id"])
+        transaction.replace_partitions([written_file(lake, "other", rows(4, 5, part="b"))])
+        transaction.delete("id = 4", mode="copy-on-write" if version == 1 else "merge-on-read")
+    assert [(row["id"], row["value"]) for row in lake.read()] == [(1, 0.0), (5, 0.0), (8, 9.0), (9, 0.0)]
+    lake.check()
+
+
+def test_a_write_to_a_branch_that_it_makes_sees_what_was_staged_on_main_before(lake: Lake) -> None:
+    lake.create()
+    table = lake.open()
+    table.append(rows(1))
+    with table.transaction() as transaction:
+        transaction.append(rows(7))
+        transaction.upsert(rows(7, value=9.0), ["id"], branch="b", create_branch=True)
+        transaction.append(rows(8))
+        transaction.upsert(rows(7, 8), ["id"], branch="b", create_branch=True)
+    assert lake.ids() == [1, 7, 8]
+    assert [(row["id"], row["value"]) for row in lake.read(branch="b")] == [(1, 0.0), (7, 0.0), (8, 0.0)]
+    lake.check()
+
+
+def test_what_no_reader_of_the_branch_will_see_no_write_sees(lake: Lake) -> None:
+    lake.create()
+    table = lake.open()
+    table.append(rows(1))
+    with table.transaction() as transaction:
+        transaction.append(rows(7), stage_only=True)
+        transaction.upsert(rows(7), ["id"])
+    assert lake.ids() == [1, 7]
 
 
 @versions

@@ -20,9 +20,10 @@ from pyiceberg.io.pyarrow import (
     _dataframe_to_data_files,
     bin_pack_record_batches,
 )
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata as IcebergMetadata
+from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 from pyiceberg.utils.properties import property_as_int
 
@@ -127,6 +128,29 @@ def to_content_file(file: DataFile, table: TableMetadata) -> ContentFile:
             _mapping(file.upper_bounds),
         ),
     )
+
+
+def to_data_file(file: ContentFile) -> DataFile:
+    """The same the other way round."""
+    metrics = file.metrics or Metrics()
+    made = DataFile.from_args(
+        content=DataFileContent(file.content),
+        file_path=file.file_path,
+        file_format=FileFormat(file.file_format),
+        partition=Record(*(value for _, value in file.partition)),
+        record_count=file.record_count,
+        file_size_in_bytes=file.file_size_in_bytes,
+        column_sizes=_mapping(metrics.column_sizes),
+        value_counts=_mapping(metrics.value_counts),
+        null_value_counts=_mapping(metrics.null_value_counts),
+        nan_value_counts=_mapping(metrics.nan_value_counts),
+        lower_bounds=_mapping(metrics.lower_bounds),
+        upper_bounds=_mapping(metrics.upper_bounds),
+        split_offsets=None if file.split_offsets is None else list(file.split_offsets),
+        sort_order_id=file.sort_order_id,
+    )
+    made.spec_id = file.spec_id
+    return made
 
 
 def _mapping(found: Mapping[int, Any] | None) -> dict[int, Any] | None:

@@ -20,7 +20,8 @@ from headgate.client.changes import File
 from headgate.core.write_modes import VECTORS_VERSION
 from headgate.library.data_files import to_content_file
 from headgate.library.delete_files import BY_FILE, encode_positions, encode_vectors, granularity_of
-from headgate.library.reading import Reading, RowDeletes
+from headgate.library.reading import Reading
+from headgate.library.staged import RowDeletes
 from headgate.library.steps import Written
 
 _VECTORS_MAX = 1_000  # in one Puffin file

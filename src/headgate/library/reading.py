@@ -6,7 +6,6 @@ PyIceberg gets metadata that holds this one snapshot: parsing and copying thousa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import msgspec
@@ -26,34 +25,19 @@ from headgate.client.changes import File
 from headgate.core.delete_index import referenced_data_file
 from headgate.core.encoded_log import EncodedLog
 from headgate.core.filters import RowFilter
+from headgate.core.intake import partition_of
 from headgate.core.manifest import ManifestContent, ManifestFile
 from headgate.core.manifest_list import has_live_files
 from headgate.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata, append_snapshot
 from headgate.errors import BadInput, StorageFailed, Unsupported
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.format.table_metadata import encode_parts
-from headgate.library.data_files import to_content_file
+from headgate.library.data_files import to_content_file, to_data_file
 from headgate.library.delete_files import reference_to
 from headgate.library.pending_files import read_file
+from headgate.library.staged import Staged
 
 _POSITION = "__headgate_position"
-
-
-@dataclass(frozen=True, slots=True)
-class RowDeletes:
-    """All positions of a data file that are deleted, and the delete file that is for this data file alone, if any."""
-
-    positions: BitMap64
-    file: File | None
-
-
-@dataclass(slots=True)
-class Staged:
-    """What a transaction has done to a branch so far: files that are added and gone, and rows deleted from others."""
-
-    added: dict[str, DataFile] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
-    deletes: dict[str, RowDeletes] = field(default_factory=dict)
 
 
 class Reading:
@@ -102,15 +86,22 @@ class Reading:
                 snapshot_id=self.snapshot.snapshot_id,
             )
             for task in scan.plan_files():
-                if task.file.file_path not in self._staged.removed:
+                if not self._is_gone(task.file):
                     yield task
         judge = self.to_row_filter(row_filter)
         for file in self._staged.added.values():
-            if judge.some_rows_match(to_content_file(file, self.table)):
-                yield FileScanTask(file)
+            if judge.some_rows_match(file):
+                yield FileScanTask(to_data_file(file))
+
+    def _is_gone(self, file: DataFile) -> bool:
+        if file.file_path in self._staged.removed:
+            return True
+        replaced = self._staged.replaced
+        return bool(replaced) and partition_of(to_content_file(file, self.table)) in replaced
 
     def read(self, task: FileScanTask) -> pa.Table:
         """The live rows of one file, in the table's schema."""
+        self._staged.require_known(task)
         staged = self._staged.deletes.get(task.file.file_path)
         if staged is None:
             return self._scan(task, self.metadata.schema())
@@ -120,6 +111,7 @@ class Reading:
 
     def find_positions(self, task: FileScanTask, row_filter: BooleanExpression) -> tuple[BitMap64, int]:
         """Where in a file the rows of the filter are, deleted ones too, and how many rows the file has."""
+        self._staged.require_known(task)
         schema = self.metadata.schema()
         bound = bind(schema, row_filter, case_sensitive=True)
         rows = self._scan(FileScanTask(task.file), prune_columns(schema, extract_field_ids(bound)))

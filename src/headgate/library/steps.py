@@ -13,23 +13,21 @@ from headgate.client.changes import File
 from headgate.core.isolation import Wire
 from headgate.library.data_files import Files, Rows, is_rows, to_wire, write_rows
 from headgate.library.pending_files import delete_files, write_file
-from headgate.library.reading import Reading, RowDeletes
+from headgate.library.reading import Reading
 from headgate.library.row_filters import Filter
+from headgate.library.staged import RowDeletes
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A change that is ready to be committed. Without an update it only read, which a transaction must have judged.
 
-    `added` and `removed` are its data files, `deletes` what it deletes of others; `written` are the files that the
-    library wrote for it.
+    `deletes` is what the delete files do that the library wrote for it, `written` are all files that it wrote.
     """
 
     reading: Reading
     update: Wire | None
     reads: Wire | None = None
-    added: tuple[DataFile, ...] = ()
-    removed: tuple[str, ...] = ()
     deletes: Mapping[str, RowDeletes] = field(default_factory=dict)
     written: tuple[str, ...] = ()
     key: str | None = None
@@ -95,9 +93,6 @@ class Written:
         self,
         update: Wire,
         options: Options,
-        *,
-        added: Iterable[File | DataFile] = (),
-        removed: Iterable[str] = (),
         deletes: Mapping[str, RowDeletes] | None = None,
     ) -> Step:
         """The step that needs these files; from here on they are for its taker to delete."""
@@ -107,8 +102,6 @@ class Written:
         return Step(
             self.reading,
             named if update.get("commit-validations") else update,
-            added=tuple(file for file in added if isinstance(file, DataFile)),
-            removed=tuple(removed),
             deletes=deletes or {},
             written=paths,
             key=options.get("key"),

@@ -29,9 +29,10 @@ from headgate.core.updates import TableUpdate as PlainUpdate
 from headgate.errors import BadInput, CommitUnknown, HeadgateError
 from headgate.library.handle import Handle, is_certain
 from headgate.library.pending_files import delete_files
-from headgate.library.reading import Reading, Staged, to_iceberg, to_whole_iceberg
+from headgate.library.reading import Reading, to_iceberg, to_whole_iceberg
 from headgate.library.requests import Request
 from headgate.library.row_filters import Filter, to_expression, to_json
+from headgate.library.staged import Staged, to_change
 from headgate.library.steps import Step
 from headgate.library.writes import Writes
 
@@ -72,7 +73,13 @@ class _Staging:
 
     def now(self, branch: str) -> Reading:
         """The branch as it was when the transaction began, with what is staged on it."""
-        return Reading(self.table, self.handle.road.io, branch, self.staged.get(branch))
+        return Reading(self.table, self.handle.road.io, branch, self.find(branch))
+
+    def find(self, branch: str) -> Staged:
+        """What is staged on a branch; one that is to be made starts with what is staged on main."""
+        if branch in self.staged or branch in self.table.envelope.refs:
+            return self.staged.get(branch, Staged())
+        return self.staged.get(MAIN, Staged())
 
     def opened(self, branch: str) -> Reading:
         """The same: a transaction reads at one point in time."""
@@ -217,15 +224,15 @@ class Transaction(Writes[None]):
             if step.reads is not None:
                 self._keep_reads(branch, step.reads)
             return
+        try:
+            change = to_change(step.update, self._staging.table)
+        except HeadgateError:
+            delete_files(self._handle.road.io, step.written)
+            raise
         self._updates.append(step.update)
         self._written.extend(step.written)
-        staged = self._staging.staged.setdefault(branch, Staged())
-        staged.added.update((file.file_path, file) for file in step.added)
-        staged.deletes.update(step.deletes)
-        for path in step.removed:
-            staged.deletes.pop(path, None)
-            if staged.added.pop(path, None) is None:
-                staged.removed.add(path)
+        if not change.stage_only:
+            self._staging.staged[branch] = self._staging.find(branch).take(change, step.deletes)
 
     def _keep_reads(self, branch: str, reads: Wire) -> None:
         if self._reads and branch not in self._reads:

@@ -53,7 +53,7 @@ class Writes(Generic[_T]):
         with Written(reading) as written:
             added = written.take_in(data)
             update = _changes(reading).append(written.wire(added), **_said(options))
-            return self._take(written.step(update, options, added=added))
+            return self._take(written.step(update, options))
 
     def replace_partitions(self, data: Rows | Files, **options: Unpack[Reads]) -> _T:
         """Dynamic overwrite: the rows take the place of everything in their partitions."""
@@ -62,7 +62,7 @@ class Writes(Generic[_T]):
             added = written.take_in(data)
             told = self._told(reading, options)
             update = _changes(reading).replace_partitions(written.wire(added), **told)
-            return self._take(written.step(update, options, added=added))
+            return self._take(written.step(update, options))
 
     # --- rows that go ------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Writes(Generic[_T]):
             update = _changes(reading).overwrite(
                 add=written.wire(added), remove=remove, remove_deletes=remove_deletes, **told
             )
-            return self._take(written.step(update, options, added=added, removed=_paths(remove)))
+            return self._take(written.step(update, options))
 
     def upsert(
         self,
@@ -180,7 +180,7 @@ class Writes(Generic[_T]):
                 referenced=referenced,
                 **told,
             )
-            return self._take(written.step(update, options, added=added, removed=_paths(remove_data)))
+            return self._take(written.step(update, options))
 
     def rewrite(
         self,
@@ -204,7 +204,7 @@ class Writes(Generic[_T]):
                 sequence_number=sequence_number,
                 **self._told(reading, options),
             )
-            return self._take(written.step(update, options, added=added, removed=_paths(remove)))
+            return self._take(written.step(update, options))
 
     # --- parts -------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class Writes(Generic[_T]):
             command=Command.DELETE,
             **told,
         )
-        return self._take(written.step(update, options, removed=made.remove_data, deletes=made.deletes))
+        return self._take(written.step(update, options, made.deletes))
 
     def _rewrite(
         self,
@@ -270,7 +270,7 @@ class Writes(Generic[_T]):
             }
             return self._take(Step(reading, None, reads, key=options.get("key")))
         update = _changes(reading).overwrite(add=written.wire(added), remove=removed, **told)
-        return self._take(written.step(update, options, added=added, removed=removed))
+        return self._take(written.step(update, options))
 
     def _told(self, reading: Reading, options: Reads) -> dict[str, Any]:
         """The options of a change on the wire."""
@@ -300,10 +300,6 @@ def _said(options: Options) -> Any:
     """What goes onto the wire as it is. The key is the commit's."""
     names = ("branch", "create_branch", "summary", "stage_only")
     return {name: options[name] for name in names if name in options}  # type: ignore[literal-required]
-
-
-def _paths(removed: Sequence[Removed]) -> tuple[str, ...]:
-    return tuple(file if isinstance(file, str) else str(file["file-path"]) for file in removed)
 
 
 def _check_branch(reading: Reading, options: Options) -> Reading:
