@@ -129,6 +129,37 @@ def test_a_landed_swap_is_found_although_others_committed_and_expired_since(lake
     assert lake.ids() == [1, 2, 7]
 
 
+def test_a_swap_that_fell_off_the_log_and_expired_is_never_made_again(lake: Lake) -> None:
+    lake.create(properties={"write.metadata.previous-versions-max": "1"})
+    lake.open().append(rows(1))
+    table, row = open_unsure(lake, landed_unheard)
+    rival = lake.open()
+
+    def expire() -> None:
+        ours = lake.metadata()["current-snapshot-id"]
+        rival.append(rows(7))
+        rival.commit([{"action": "remove-snapshots", "snapshot-ids": [ours]}])
+
+    row.after_swap = expire
+    with pytest.raises(CommitUnknown) as unknown:
+        table.append(rows(2))
+    assert unknown.value.evidence["key"]
+    assert lake.ids() == [1, 2, 7]
+
+
+def test_a_race_that_was_lost_to_more_commits_than_the_log_holds_is_tried_again(lake: Lake) -> None:
+    lake.create(properties={"write.metadata.previous-versions-max": "1"})
+    rival = lake.open()
+
+    def append_many() -> None:
+        for number in range(4):
+            rival.append(rows(100 + number))
+
+    done = lake.open(policy=quick(observer=rivals(append_many))).append(rows(1))
+    assert done.sent == 2
+    assert lake.ids() == [1, 100, 101, 102, 103]
+
+
 def test_an_outcome_that_cannot_be_proved_is_unknown_and_nothing_is_deleted(lake: Lake) -> None:
     lake.create()
     table, _ = open_unsure(lake, *[not_landed_unheard] * 3, policy=quick(retries_max=2))

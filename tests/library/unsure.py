@@ -81,6 +81,11 @@ Do = Callable[[], Any]
 CommitEnding = Callable[[Do], Any]
 
 
+def lands(commit: Do) -> Any:
+    """It lands, and says so."""
+    return commit()
+
+
 def lands_then(error: Exception) -> CommitEnding:
     """It lands, and this is what is heard."""
 
@@ -106,9 +111,16 @@ class UnsureCatalog:
     def __init__(self, real: Any, endings: tuple[CommitEnding, ...]) -> None:
         self._real, self._endings = real, list(endings)
         self.after_commit: Do = lambda: None
+        self.load_error: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
+
+    def load_table(self, *arguments: Any) -> Any:
+        """See `Catalog`."""
+        if self.load_error is not None:
+            raise self.load_error
+        return self._real.load_table(*arguments)
 
     def commit_table(self, *arguments: Any) -> Any:
         """See `Catalog`."""

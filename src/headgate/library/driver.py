@@ -7,7 +7,7 @@ about a commit itself, and deletes only what a load has proved to be nobody's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -45,6 +45,7 @@ from headgate.errors import (
     CommitUnknown,
     HeadgateError,
     InvariantBroken,
+    NotFound,
     Overloaded,
     StorageFailed,
 )
@@ -140,6 +141,7 @@ class Driver:
         self._files = PendingFiles(road.io)
         self._fresh = frozenset(one for path in work.written for one in find_spellings(path))
         self._sent: list[Sent] = []
+        self._unseen: Sent | None = None  # the last swap, until a load has followed it
         self._head = head
         self._flow: Generator[Effect, Reply, Verdict] = (
             _load_flow(work.commit.target)
@@ -247,13 +249,16 @@ class Driver:
             raise
         except Exception as error:  # outermost edge: of foreign code; a load changes nothing
             return self._load_again(effect, error)
-        self._head, self._attempts = head, effect.attempt
+        self._head, self._attempts, self._unseen = head, effect.attempt, None
         self._tell(Attempted(self._road.name, self._work.key, effect.attempt))
-        landed = any(find_outcome(sent, head) is Outcome.LANDED for sent in self._sent)
+        outcomes = {self._outcome(sent) for sent in self._sent}
+        landed = Outcome.LANDED in outcomes
         if self._work.key_is_given:
             # Another process may bring the same key meanwhile: every load is looked at, each snapshot once.
             landed = landed or find_landed(self._work.key, head, after=self._looked_at) is not None
             self._looked_at = next((item.key for item in reversed(head.metadata.snapshots)), None)
+        if Outcome.UNTOLD in outcomes and not landed:  # another swap might do it twice
+            raise CommitRefused(f"{self._road.name}: the table moved on, and what would tell has expired")
         return Loaded((head,), frozenset((0,)) if landed else frozenset(), self.clock.now_ms())
 
     def _take_turn(self) -> None:
@@ -286,6 +291,7 @@ class Driver:
             return SwapRefused(error)
         self._turn.close()
         self._sent.append(sent)
+        self._unseen = sent
         match sent.heard:
             case None:
                 self._head = head = sent.head or _known(self._head)
@@ -300,7 +306,7 @@ class Driver:
     def _discard(self, candidate: Candidate) -> None:
         """Delete the files of a candidate that was never sent, or is proved to have missed."""
         sent = next((one for one in self._sent if one.candidate is candidate), None)
-        if sent is not None and find_outcome(sent, _known(self._head)) is not Outcome.MISSED:
+        if sent is not None and self._outcome(sent) is not Outcome.MISSED:
             return
         files = candidate.written
         if sent is not None:
@@ -308,20 +314,24 @@ class Driver:
             files = (*files, sent.location) if sent.location is not None else files
         self._files.discard(files)
 
+    def _outcome(self, sent: Sent) -> Outcome:
+        return find_outcome(sent, None if sent is self._unseen else self._head)
+
     # --- verdicts ----------------------------------------------------------------------------------------
 
     def _conclude(self, verdict: Verdict) -> Done:
-        in_doubt = False
+        doubts: list[Heard | None] = []
         for sent in tuple(self._sent):
-            outcome = find_outcome(sent, _known(self._head))
+            outcome = self._outcome(sent)
             if outcome is Outcome.MISSED:
                 self._discard(sent.candidate)
             # "Lost" is hearsay until a load shows another head: a resend of the client may have met its own commit.
-            in_doubt = in_doubt or (outcome is Outcome.OPEN and sent.heard in (Heard.UNKNOWN, Heard.LOST))
-        if isinstance(verdict, Refused) and in_doubt:
+            elif outcome is not Outcome.LANDED:
+                doubts.append(sent.heard)
+        if isinstance(verdict, Refused) and doubts and not _is_gone(verdict.error, doubts):
             text = f"the outcome of this commit is not known: {verdict.error.message}"
             verdict = Unknown(CommitUnknown(text, key=self._work.key))
-        elif isinstance(verdict, Unknown) and not in_doubt:
+        elif isinstance(verdict, Unknown) and not doubts:
             # The flow cannot know that the catalog was busy, and that nothing has left.
             text = (
                 f"{self._road.name}: {self._attempts} attempts were not made: the catalog is busy; try later"
@@ -336,7 +346,8 @@ class Driver:
                 self._policy.budget.fill()
                 return Done(head, self._find_snapshot(head), self._attempts, verdict.replayed)
             case Refused(error=error):
-                self._files.discard(self._work.written)
+                if not doubts:
+                    self._files.discard(self._work.written)
                 if isinstance(error, Overloaded | StorageFailed) and not self._work.only_loads:
                     error.evidence["key"] = self._work.key  # it holds for this commit: nothing was done
                 raise error
@@ -348,7 +359,7 @@ class Driver:
         """The last snapshot that the commit made."""
         for sent in self._sent:
             made = snapshots_of(sent.candidate)
-            if made and find_outcome(sent, head) is Outcome.LANDED:
+            if made and self._outcome(sent) is Outcome.LANDED:
                 return head.metadata.find_snapshot(made[-1].snapshot_id) or made[-1]
         return find_landed(self._work.key, head)
 
@@ -357,6 +368,11 @@ class Driver:
         return Ended(
             self._road.name, self._work.key, word, self._attempts, self._waited_ms, self._elapsed_ms()
         )
+
+
+def _is_gone(error: HeadgateError, doubts: Sequence[Heard | None]) -> bool:
+    """Whether the last look found no table, and no reply left it open whether there had been a commit before."""
+    return isinstance(error, NotFound) and error.kind == "table" and Heard.UNKNOWN not in doubts
 
 
 def _known(head: Head | None) -> Head:

@@ -6,6 +6,9 @@ taken, which no catalog gives out again (v1: its branch has moved), and no ref d
 where no ancestor is missing: it might have landed and been expired, and its manifests be needed by its children.
 Updates without a snapshot have landed when they would change nothing any more: whoever made them, the table is as
 asked.
+
+Only a head that was loaded after the swap proves anything. "Busy" and "refused" are hearsay like any other reply, since
+a client may have resent the request below us and tell of the last of them; not so where the transaction was ours.
 """
 
 from __future__ import annotations
@@ -30,25 +33,36 @@ class Outcome(Enum):
 
     LANDED = "landed"
     MISSED = "missed"
-    OPEN = "open"  # it may still land, or nobody can tell
+    OPEN = "open"  # it has not landed yet, as far as anybody has looked, and may still
+    UNTOLD = "untold"  # it may have landed, and what would tell is gone: to send it again might do it twice
 
 
-def find_outcome(sent: Sent, head: Head) -> Outcome:
-    """What this head proves about the swap."""
+def find_outcome(sent: Sent, head: Head | None) -> Outcome:
+    """What this head proves about the swap; None when none was loaded after it."""
     if sent.heard is None:
         return Outcome.LANDED
-    snapshots = snapshots_of(sent.candidate)
+    is_denied = sent.heard in (Heard.BUSY, Heard.REFUSED)
+    if head is None:
+        return Outcome.MISSED if is_denied and sent.is_certain else Outcome.OPEN
+    found = _by_head(sent, head)
+    if found is Outcome.OPEN and is_denied:
+        return Outcome.MISSED  # the load does not contradict it
+    if found is Outcome.UNTOLD and sent.is_certain:
+        return Outcome.MISSED if is_denied else Outcome.OPEN
+    return found
+
+
+def _by_head(sent: Sent, head: Head) -> Outcome:
+    snapshots, base = snapshots_of(sent.candidate), sent.candidate.base
     if snapshots and all(is_there(snapshot, head) for snapshot in snapshots):
         return Outcome.LANDED
-    if sent.heard in (Heard.BUSY, Heard.REFUSED):
-        return Outcome.MISSED  # the one reply to the one request, and the load does not contradict it
-    base = sent.candidate.base
     if sent.location is not None and base is not None:
         return _by_chain(sent.location, base, head)
     if not snapshots:
         return Outcome.LANDED if _changes_nothing(sent.candidate, head) else Outcome.OPEN
-    missed = _number_is_taken(sent.candidate, snapshots, head) and _has_no_child(sent.candidate, head)
-    return Outcome.MISSED if missed else Outcome.OPEN
+    if not _number_is_taken(sent.candidate, snapshots, head):
+        return Outcome.OPEN
+    return Outcome.MISSED if _has_no_child(sent.candidate, head) else Outcome.UNTOLD
 
 
 def snapshots_of(candidate: Candidate) -> tuple[Snapshot, ...]:
@@ -87,7 +101,7 @@ def _by_chain(location: str, base: Head, head: Head) -> Outcome:
         return Outcome.OPEN
     # What follows the base in the chain is not ours, or the swap would be in it. A base that fell off the log was
     # followed by more commits than the log holds, and ours might have been the first.
-    return Outcome.MISSED if base.metadata_location in files else Outcome.OPEN
+    return Outcome.MISSED if base.metadata_location in files else Outcome.UNTOLD
 
 
 def _number_is_taken(candidate: Candidate, snapshots: tuple[Snapshot, ...], head: Head) -> bool:

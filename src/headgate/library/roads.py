@@ -42,7 +42,8 @@ _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 class Sent:
     """A swap that was tried: `heard` is None when it landed, and `head` is what it made.
 
-    `location` is the metadata file of the candidate where we named it; `error` says more about a refusal.
+    `location` is the metadata file of the candidate where we named it; `error` says more about a refusal. `is_certain`:
+    the transaction was ours, and it was not committed; elsewhere a client may have resent the request below us.
     """
 
     candidate: Candidate
@@ -50,6 +51,7 @@ class Sent:
     location: str | None = None
     head: Head | None = None
     error: HeadgateError | None = None
+    is_certain: bool = False
 
 
 class Road(Protocol):
@@ -145,7 +147,10 @@ class CatalogRoad:
             answer = self._catalog.commit_table(table, request.requirements, request.updates)
         except Exception as error:  # outermost edge: of foreign code; what is unknown stays unknown
             return Sent(candidate, hear(error, sent=True), error=to_error(error, self.name))
-        head = self._take_in(answer.metadata_location, _encode(answer.metadata))
+        try:
+            head = self._take_in(answer.metadata_location, _encode(answer.metadata))
+        except Exception as error:  # outermost edge: of foreign code; it was answered, a load finds out what
+            return Sent(candidate, Heard.UNKNOWN, error=to_error(error, self.name))
         return Sent(candidate, None, head=head)
 
 
@@ -178,7 +183,10 @@ class Row(Protocol):
         """The metadata location, or None when there is no such table."""
 
     def swap(self, *, new: str, old: str) -> Heard | None:
-        """Put the new location where the old one stands; None when that is done. Raises before anything was sent."""
+        """Put the new location where the old one stands; None when that is done. Raises before anything was sent.
+
+        `LOST` when the old one does not stand there: then nothing was done, for certain.
+        """
 
 
 class SqlRoad:
@@ -226,9 +234,10 @@ class SqlRoad:
         try:
             heard = self._row.swap(new=location, old=base.metadata_location)
         except Exception as error:  # outermost edge: of foreign code; the UPDATE was not committed
-            return Sent(candidate, hear(error, sent=False), location, error=to_error(error, self.name))
+            failed = to_error(error, self.name)
+            return Sent(candidate, hear(error, sent=False), location, error=failed, is_certain=True)
         if heard is not None:
-            return Sent(candidate, heard, location)
+            return Sent(candidate, heard, location, is_certain=heard is Heard.LOST)
         head = self._known.keep(location, _known_head(location, candidate.metadata))
         self._forget_files(base, head)
         return Sent(candidate, None, location, head)
