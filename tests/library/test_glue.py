@@ -128,8 +128,9 @@ def test_a_refusal_of_glue_is_not_tried_again_and_leaves_nothing(lake: GlueLake,
 
 def test_a_table_that_was_dropped_meanwhile_is_not_found_and_not_made_again(lake: GlueLake) -> None:
     table = lake.open(quick(observer=rivals(lake.glue.tables.clear)))
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound) as refused:
         table.append(rows(1))
+    assert refused.value.evidence["in_doubt"]  # renamed, it would hold the files
     assert not lake.glue.tables
 
 

@@ -13,7 +13,7 @@ from tools.service_process import HOST, find_free_port
 from headgate.client import Committed, HeadgateClient
 from headgate.client.keys import new_key
 from headgate.core.backoff import BackoffPolicy
-from headgate.errors import BadInput, CommitUnknown, ConflictFound, Overloaded, StorageFailed
+from headgate.errors import BadInput, CommitUnknown, ConflictFound, NotFound, Overloaded, StorageFailed
 from headgate.spark.data_files import discard_files, folder_of, write_files
 from headgate.spark.lake import LakeTable
 from headgate.spark.landing import land
@@ -156,6 +156,20 @@ def test_a_clean_up_that_fails_does_not_hide_why_it_was_begun(
     monkeypatch.setattr(LakeTable, "load", fail)
     with pytest.raises(ConflictFound):
         land(table, run, (), refuse)
+
+
+def test_a_refusal_that_leaves_a_doubt_deletes_nothing(tables_v2: Tables) -> None:
+    table = tables_v2.create("t")
+    state, run = table.load(), new_run()
+    files = write_files(rows(tables_v2, 1), state, run)
+
+    def commit(key: str) -> Committed:
+        table.client.append(files, key=key)
+        raise NotFound("Table does not exist: a.t", kind="table", in_doubt=True)
+
+    with pytest.raises(NotFound):
+        land(table, run, files, commit, state=state)
+    assert tables_v2.rows("t") == [(1, "n1")]
 
 
 def test_a_question_that_fails_after_the_commit_deletes_nothing(tables_v2: Tables) -> None:

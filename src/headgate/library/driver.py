@@ -346,7 +346,11 @@ class Driver:
                 self._policy.budget.fill()
                 return Done(head, self._find_snapshot(head), self._attempts, verdict.replayed)
             case Refused(error=error):
-                if not doubts:
+                if doubts:
+                    error.evidence["in_doubt"] = (
+                        True  # the table is gone; under another name it may hold the files
+                    )
+                else:
                     self._files.discard(self._work.written)
                 if isinstance(error, Overloaded | StorageFailed) and not self._work.only_loads:
                     error.evidence["key"] = self._work.key  # it holds for this commit: nothing was done

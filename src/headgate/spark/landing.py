@@ -54,8 +54,9 @@ def land(
             "run the same job with the same key again, or look for the run in the table's files",
             **{**error.evidence, "key": run.key, "run": run.id, "files": len(files)},
         ) from error
-    except CERTAIN:
-        discard_quietly(table, run, files, state)
+    except CERTAIN as error:
+        if not error.evidence.get("in_doubt"):
+            discard_quietly(table, run, files, state)
         raise
     except (Overloaded, StorageFailed) as error:
         if (
