@@ -5,7 +5,7 @@ somebody else's, whatever was expired since. Elsewhere the snapshot tells: it is
 taken, which no catalog gives out again (v1: its branch has moved), and no ref descends from it, which is known only
 where no ancestor is missing: it might have landed and been expired, and its manifests be needed by its children.
 Updates without a snapshot have landed when they would change nothing any more: whoever made them, the table is as
-asked.
+asked. They missed when the catalog said that somebody was first, and its head is another one without them.
 
 Only a head that was loaded after the swap proves anything. "Busy" and "refused" are hearsay like any other reply, since
 a client may have resent the request below us and tell of the last of them; not so where the transaction was ours.
@@ -59,7 +59,11 @@ def _by_head(sent: Sent, head: Head) -> Outcome:
     if sent.location is not None and base is not None:
         return _by_chain(sent.location, base, head)
     if not snapshots:
-        return Outcome.LANDED if _changes_nothing(sent.candidate, head) else Outcome.OPEN
+        if _changes_nothing(sent.candidate, head):
+            return Outcome.LANDED
+        # A resend that met its own commit would have left it there; so it was somebody else's, who moved the head.
+        moved = base is not None and base.metadata_location != head.metadata_location
+        return Outcome.MISSED if sent.heard is Heard.LOST and moved else Outcome.OPEN
     if not _number_is_taken(sent.candidate, snapshots, head):
         return Outcome.OPEN
     return Outcome.MISSED if _has_no_child(sent.candidate, head) else Outcome.UNTOLD
