@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from bench.backoff_model import Model, simulate
 from bench.backoff_waits import ALL, WAIT_MAX_MS, WAIT_MIN_MS
 from bench.backoff_writers import APART, THINK_MS, TICK_MS, TOGETHER, Commit, race_for_real
 from bench.common import NAMESPACE, summarise, write_result
+from bench.ground import fresh_folder
 from bench.library_page import BACKOFF, write_pages
 from bench.library_writers import new_place
 from bench.race import Race
@@ -81,8 +81,7 @@ def run_simulated(writers: int, seconds: float) -> Iterator[dict[str, Any]]:
 
 def run_real(writers: int, seconds: float, warm_up_s: float) -> Iterator[dict[str, Any]]:
     """The same with processes."""
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as text:
-        folder = Path(text)
+    with fresh_folder() as folder:
         uri, warehouse = f"sqlite:///{folder / 'catalog.db'}", folder / "warehouse"
         catalog = new_place(uri, warehouse).open()
         catalog.create_namespace(NAMESPACE)

@@ -19,7 +19,6 @@ import math
 import multiprocessing
 import statistics
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -51,6 +50,7 @@ from bench.common import (
     summarise,
     write_result,
 )
+from bench.ground import fresh_folder
 from bench.measurements_page import write_page
 
 TARGET_BYTES = 8 * 2**20  # commit.manifest.target-size-bytes
@@ -217,7 +217,7 @@ def run(asked: argparse.Namespace) -> Json:
     """All cases, off first."""
     found: Json = {"commits": asked.commits, "cases": {}, "goals": {}}
     for shape in asked.shapes:
-        with tempfile.TemporaryDirectory() as text, running_service(Path(text)) as service:
+        with fresh_folder() as folder, running_service(folder) as service:
             create_namespace(service.port)
             rows: dict[Case, Json] = {}
             for case in (

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from tools.service_process import HOST, Service, running_service, sqlite_url, st
 from bench.common import write_result
 from bench.contention_page import LOCAL, OBJECT_STORE, write_page
 from bench.fine import make_floor
+from bench.ground import fresh_folder
 from bench.peers import race_own_core, race_pyiceberg
 from bench.points import measure_point, open_catalog
 from bench.race import Race
@@ -198,8 +198,8 @@ def main() -> int:
     latencies = Latencies.read(parsed)
     if not parsed.clients:
         parsed.clients = "1,4,16,64,256" if latencies is None else _SLOW_CLIENTS
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as text:
-        bench = Bench(parsed, Path(text))
+    with fresh_folder() as folder:
+        bench = Bench(parsed, folder)
         bench.run()
     check_peers(list(bench.peers))
     goals = [

@@ -20,7 +20,6 @@ import sqlite3
 import statistics
 import struct
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable
@@ -35,6 +34,7 @@ from pyiceberg.types import LongType, NestedField
 from tools.service_process import Service, running_service
 
 from bench.described import ROWS, describe_file
+from bench.ground import fresh_folder
 from bench.serve import Client, call, create
 
 _TURNS = 4
@@ -209,10 +209,8 @@ def main() -> int:
     parser.add_argument("--commits", type=int, default=400, help="commits of each kind but PyIceberg's")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        with running_service(folder) as service:
-            found = run(service, folder, arguments.commits)
+    with fresh_folder() as folder, running_service(folder) as service:
+        found = run(service, folder, arguments.commits)
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")

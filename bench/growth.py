@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +45,7 @@ from bench.common import (
     write_result,
 )
 from bench.fine import make_floor
+from bench.ground import fresh_folder
 from bench.measurements_page import write_page
 
 RATIO_MAX = 2.0
@@ -167,12 +167,12 @@ def probe_bytes(link: Link, port: int) -> int:
 def run_family(name: str, shape: Shape, sizes: Sequence[int], asked: argparse.Namespace) -> Json:
     """One family: build, measure in turns, print."""
     print(f"{name}:", flush=True)
-    with tempfile.TemporaryDirectory() as text, running_service(Path(text)) as service:
+    with fresh_folder() as folder, running_service(folder) as service:
         create_namespace(service.port)
         link = Link(service.port)
         commits = asked.commits
         floor_bytes = probe_bytes(link, service.port)
-        floor_step = make_floor(Path(text), floor_bytes)
+        floor_step = make_floor(folder, floor_bytes)
         points = [build(service, link, name, shape, (size, commits)) for size in sizes]
         floor: list[float] = []
         for _ in range(_TURNS):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any
 from tools.postgres_process import running_postgres
 
 from bench.common import NAMESPACE, write_result
+from bench.ground import fresh_folder
 from bench.library_page import LIBRARY, count_orphans, write_pages
 from bench.library_writers import (
     RETRIES,
@@ -151,8 +151,8 @@ def main() -> int:
     parser.add_argument("--history", type=int, default=1000, help="snapshots of the older table; 0 for none")
     parser.add_argument("--file", type=Path, help="write the JSON here, and leave results and docs alone")
     parsed = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as text:
-        bench = Bench(parsed, Path(text))
+    with fresh_folder() as folder:
+        bench = Bench(parsed, folder)
         bench.run()
     goals = list(
         judge(bench.rows, writers=max(bench.writers), history=parsed.history, seconds=parsed.seconds)

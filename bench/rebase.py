@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -41,6 +40,7 @@ from bench.common import (
     summarise,
     write_result,
 )
+from bench.ground import fresh_folder
 from bench.measurements_page import write_page
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def measure(service: Service, name: str, spark: SparkSession | None, asked: argp
 
 def run(asked: argparse.Namespace) -> Json:
     """Without, then with; one service and one JVM for both."""
-    with tempfile.TemporaryDirectory() as text, running_service(Path(text, "service")) as service:
+    with fresh_folder() as folder, running_service(folder / "service") as service:
         create_namespace(service.port)
         create_table(service.port, "warm_up", Shape(schema=_SCHEMA))
         spark = None
@@ -240,7 +240,7 @@ def run(asked: argparse.Namespace) -> Json:
             from tools.iceberg_jar import load_iceberg_jar  # Spark is imported only by a run that asks for it
             from tools.spark_local import open_spark
 
-            spark = open_spark("headgate-bench", jar=load_iceberg_jar(), folder=Path(text, "spark"))
+            spark = open_spark("headgate-bench", jar=load_iceberg_jar(), folder=folder / "spark")
         try:
             return {name: measure(service, name, spark, asked) for name in ("plain", "rebased")}
         finally:

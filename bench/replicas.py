@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from tools.service_process import Service, start_service
 
 from bench.common import write_result
 from bench.contention_page import REPLICAS, write_page
+from bench.ground import fresh_folder
 from bench.points import Catalog, measure_point, open_catalog
 from bench.report import (
     Goal,
@@ -94,8 +94,8 @@ def main() -> int:
     add_options(parser, clients="64")
     parser.add_argument("--turns", type=int, default=2, help="how often each point is measured")
     parsed = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as text:
-        rows = run(parsed, Path(text))
+    with fresh_folder() as folder:
+        rows = run(parsed, folder)
     goals = judge(rows)
     print_goals(goals)
     found = {

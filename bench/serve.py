@@ -18,13 +18,14 @@ import multiprocessing
 import sqlite3
 import statistics
 import sys
-import tempfile
 import time
 import uuid
 from pathlib import Path
 from typing import Any
 
 from tools.service_process import Service, running_service
+
+from bench.ground import fresh_folder
 
 _SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "required": True, "type": "long"}]}
 
@@ -264,18 +265,17 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        with running_service(folder) as service:
-            found = run(service, folder, arguments.commits)
+    with fresh_folder() as folder, running_service(folder) as service:
+        found = run(service, folder, arguments.commits)
     # A small table writes its metadata file inside the commit, a large one afterwards: the ratio above compares two
     # regimes. With no file in any commit, it compares like with like.
     print("the same with --metadata-inline-bytes 0 (no metadata file in any commit):")
-    with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        with running_service(folder, options=("--metadata-inline-bytes", "0")) as service:
-            call(service.port, "POST", "/v1/namespaces", {"namespace": ["bench"]})
-            found["growth_without_files"] = print_growth(service, folder, arguments.commits)
+    with (
+        fresh_folder() as folder,
+        running_service(folder, options=("--metadata-inline-bytes", "0")) as service,
+    ):
+        call(service.port, "POST", "/v1/namespaces", {"namespace": ["bench"]})
+        found["growth_without_files"] = print_growth(service, folder, arguments.commits)
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(found, indent=2) + "\n")

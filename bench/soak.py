@@ -19,7 +19,6 @@ import argparse
 import random
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
@@ -52,6 +51,7 @@ from bench.common import (
     table_path,
     write_result,
 )
+from bench.ground import fresh_folder
 from bench.measurements_page import write_page
 
 FLAT_MAX = 1.1
@@ -391,7 +391,7 @@ def main(words: Sequence[str] | None = None) -> int:
     options = ["--manifest-cache-bytes", str(asked.cache_mib << 20)]
     if asked.expire == "service":
         options += ["--expire-interval-s", str(_EXPIRE_EVERY_S)]
-    with tempfile.TemporaryDirectory() as text, running_service(Path(text), options=options) as service:
+    with fresh_folder() as folder, running_service(folder, options=options) as service:
         create_namespace(service.port)
         found = run(service, asked)
     write_result("soak", found, file=asked.file)

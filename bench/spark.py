@@ -18,7 +18,6 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from tools.service_process import Service, running_service
 from tools.spark_local import quiet_settings
 
 from bench.common import NAMESPACE, RESULTS, Json, create_namespace, says, write_result
+from bench.ground import fresh_folder
 from bench.spark_meter import Meter, Taken
 from headgate.spark import Lake, LakeTable, build_session, compact, delete, merge, write
 from headgate.spark.session import JAR_CATALOG
@@ -337,8 +337,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--file", type=Path, help="where the figures go, instead of bench/results/spark.json")
     asked = parser.parse_args(words)
-    with tempfile.TemporaryDirectory() as text, running_service(Path(text)) as service:
-        run(asked, service, Path(text))
+    with fresh_folder() as folder, running_service(folder) as service:
+        run(asked, service, folder)
     return 0
 
 

@@ -21,7 +21,6 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -54,6 +53,7 @@ from bench.common import (
     summarise,
     write_result,
 )
+from bench.ground import fresh_folder
 from bench.measurements_page import write_page
 
 FASTER_MIN = 500.0
@@ -321,9 +321,9 @@ def main(words: Sequence[str] | None = None) -> int:
         "--file", type=Path, help="where the figures go, instead of bench/results/window.json"
     )
     asked = parser.parse_args(words)
-    with tempfile.TemporaryDirectory() as text:
-        ours = measure_ours(Path(text, "ours"), asked.window, asked.samples, asked.restarts)
-        peer = measure_peer(Path(text, "peer"), asked.window, asked.peer_samples)
+    with fresh_folder() as folder:
+        ours = measure_ours(folder / "ours", asked.window, asked.samples, asked.restarts)
+        peer = measure_peer(folder / "peer", asked.window, asked.peer_samples)
     ratios = compare(ours, peer)
     print(f"  start of the service {ours['start_s'] or 0:.2f} s, memory {ours['rss_bytes'] / 2**20:.0f} MiB")
     write_result(

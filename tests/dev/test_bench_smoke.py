@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from bench.common import NAMESPACE
 from bench.contention_page import LOCAL, OBJECT_STORE, REPLICAS, fill_page, plot, read_result, show
+from bench.ground import fresh_folder
 from bench.load import Load, Outcome, Target, run_load
 from bench.peers import race_own_core
 from bench.points import Catalog, check_table, open_catalog
@@ -137,3 +138,10 @@ def test_the_page_and_its_plots_show_the_results_that_are_kept() -> None:
 )
 def test_a_figure_has_as_many_digits_as_mean_something(value: float, text: str) -> None:
     assert show(value) == text
+
+
+def test_the_folder_of_a_bench_is_empty_and_goes_with_all_that_it_held() -> None:
+    with fresh_folder() as folder:
+        assert not list(folder.iterdir())
+        (folder / "written").write_text("by the bench")
+    assert not folder.parent.exists()
