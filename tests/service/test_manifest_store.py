@@ -170,6 +170,31 @@ def test_a_window_is_known_from_footprints_without_opening_a_file() -> None:
     assert store.read_changes((manifest,)).of == (entries,)
 
 
+def test_what_is_remembered_of_thousands_of_snapshots_takes_no_more_than_the_bound() -> None:
+    data, manifest = _manifest_of(added(file("a")))
+    entries = ManifestStore(_Racing(data), limit_bytes=_LIMIT, new_uuid=str).read_entries(manifest)
+    limit_bytes = 4 << 20
+    store = ManifestStore(_Closed(), limit_bytes=limit_bytes, new_uuid=str)
+
+    def commit(number: int) -> None:
+        path = f"file:///warehouse/namespace/table-0123456789abcdef/metadata/{number}-m-0123456789.avro"
+        own = replace(manifest, manifest_path=path, added_snapshot_id=number)
+        body = encode_footprint([(own, hash_paths(["a"]), entries)])
+        snapshot = Snapshot(snapshot_id=number, timestamp_ms=1, manifest_list=f"{path}.list")
+        store.read_own((snapshot,), lambda ids: {number: body})
+        store.read_changes((own,))
+
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            commit(number)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert store.size_bytes <= limit_bytes
+    assert held_bytes < 1.5 * limit_bytes
+
+
 def test_a_rewritten_manifest_tells_what_its_own_snapshot_did_and_no_more() -> None:
     data, manifest = _manifest_of(added(file("a")), kept(file("b")))
     store = ManifestStore(_Racing(data), limit_bytes=_LIMIT, new_uuid=str)

@@ -41,10 +41,11 @@ from headgate.service.sized_cache import SizedCache
 _BYTES_MAX = 256 * 1024 * 1024
 _LISTS_MAX = 1000
 _LISTED_MAX = 200_000  # manifests in cached lists, of all tables; what lists share counts each time
-_OWN_MAX = 100_000  # snapshots whose own manifests are remembered
-_WRITTEN_BYTES_MAX = 32 << 20
+_SHARES = 32  # of what all may take: half is for the index of paths, the caches share the rest
+_WRITTEN_BYTES_MAX = 32 << 20  # beside them: what a group has written may be read before it is on the disk
 _DECODED_PER_ENCODED = 8  # what an encoded entry takes once decoded, roughly, as a multiple
 _CHANGES_BYTES = 1000  # what is remembered of a manifest takes beside its entries
+_OWN_BYTES, _MANIFEST_BYTES = 500, 900  # what is remembered of a snapshot takes, and of each of its manifests
 _ENCODED_BYTES = 400  # what an encoded file takes beside its bytes
 
 # Footprints of these snapshots, of those that the store has; the caller knows whose they are.
@@ -67,17 +68,20 @@ class ManifestStore:
         self._limit_bytes = limit_bytes
         self._new_uuid = new_uuid
         self._lock = threading.Lock()
-        self._manifests: SizedCache[_Key, CachedEntries] = SizedCache(limit_bytes // 2)
-        self._changes: SizedCache[_Key, tuple[ManifestEntry, ...]] = SizedCache(limit_bytes // 8)
+        share = limit_bytes // _SHARES
+        self._manifests: SizedCache[_Key, CachedEntries] = SizedCache(6 * share)
+        self._changes: SizedCache[_Key, tuple[ManifestEntry, ...]] = SizedCache(2 * share)
         self._lists: OrderedDict[str, ManifestList] = OrderedDict()
         self._tails = ListTails()
         # By identity, and held so that it stays theirs.
-        self._encoded: SizedCache[int, tuple[ContentFile, EncodedFile]] = SizedCache(limit_bytes // 8)
-        self._own: OrderedDict[str, tuple[ManifestFile, ...]] = OrderedDict()  # by manifest list
+        self._encoded: SizedCache[int, tuple[ContentFile, EncodedFile]] = SizedCache(2 * share)
+        # By manifest list; of a whole group at least, whose footprints are made from it.
+        self._own: SizedCache[str, tuple[ManifestFile, ...]] = SizedCache(max(2 * share, 1 << 20))
         self._made: OrderedDict[int, list[str]] = OrderedDict()  # manifests of snapshots without a list yet
         self._written: OrderedDict[str, Written] = OrderedDict()
         self._written_bytes = 0
-        self._inline: OrderedDict[str, OwnManifest] = OrderedDict()  # entries in footprints, by manifest
+        # Entries in footprints, by manifest.
+        self._inline: SizedCache[str, OwnManifest] = SizedCache(2 * share)
         self._listed = 0
         self._paths = PathIndex()
         self._filling = object()  # of the index: blocks with this note are in it
@@ -85,8 +89,8 @@ class ManifestStore:
     @property
     def size_bytes(self) -> int:
         """How much the cached manifests and the index of paths take, roughly."""
-        caches = self._manifests.size_bytes + self._changes.size_bytes + self._encoded.size_bytes
-        return caches + self._paths.size_bytes + self._written_bytes
+        caches = (self._manifests, self._changes, self._encoded, self._own, self._inline)
+        return sum(cache.size_bytes for cache in caches) + self._paths.size_bytes + self._written_bytes
 
     def read_list(self, location: str) -> ManifestList:
         """The manifests of a snapshot."""
@@ -395,17 +399,16 @@ class ManifestStore:
 
     def _keep_own(self, own: Mapping[str, tuple[ManifestFile, ...]]) -> None:
         with self._lock:
-            self._own.update(own)
-            while len(self._own) > _OWN_MAX:
-                self._own.popitem(last=False)
+            for location, manifests in own.items():
+                size_bytes = _OWN_BYTES + _MANIFEST_BYTES * len(manifests)
+                self._own.put(location, manifests, size_bytes=size_bytes)
 
     def _keep_inline(self, known: Iterable[OwnManifest]) -> None:
         with self._lock:
             for own in known:
                 if own.encoded_changes is not None:
-                    self._inline[own.manifest.manifest_path] = own
-            while len(self._inline) > _OWN_MAX // 4:
-                self._inline.popitem(last=False)
+                    size_bytes = _OWN_BYTES + _MANIFEST_BYTES + len(own.hashes) + len(own.encoded_changes)
+                    self._inline.put(own.manifest.manifest_path, own, size_bytes=size_bytes)
 
     def _keep_written(self, location: str, snapshot_id: int, kept: Written) -> None:
         with self._lock:
