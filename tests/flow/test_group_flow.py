@@ -304,7 +304,7 @@ def test_a_member_that_landed_by_another_replica_proves_that_our_swap_did_not() 
     lake.commit(theirs, key="as another replica did")
     replies = [first, SwapUnknown(), at_group(lake, 4, landed=(0,)), LANDS]
     script = play(group_flow(members), replies, lake)
-    assert script.group_steps == ["Load", "Swap", "Wait", "Load", "Discard", "Swap"]
+    assert script.group_steps == ["Load", "Swap", "Wait", "Load", "Answer 0", "Discard", "Swap"]
     lost, landed = script.yielded(Swap)
     assert script.discarded == set(lost.candidates[0].written)
     assert [share.member for share in landed.shares] == [1]

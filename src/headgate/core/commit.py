@@ -180,7 +180,10 @@ Reply = Loaded | Swapped | SwapLost | SwapRefused | SwapUnknown | Enough | PlanR
 
 
 class Committed(Record):
-    """All of it is published. `heads` in the order of the commits; `replayed` when a load found our key."""
+    """All of it is published. `heads` in the order of the commits; `replayed` when a load found that out.
+
+    Then `candidates` are there only if what they published was found, and not the key.
+    """
 
     heads: tuple[Head | None, ...]
     candidates: tuple[Candidate, ...] = ()

@@ -37,6 +37,7 @@ from headgate.core.commit import (
     Member,
     Refused,
     Reply,
+    Share,
     Swap,
     Swapped,
     SwapRefused,
@@ -109,7 +110,10 @@ class _Conversation:
             loaded = yield Load(self._targets, attempt, fresh)
             if not isinstance(loaded, Loaded):
                 raise InvariantBroken(f"invariant broken: a load was answered by {type(loaded).__name__}")
-            self._settle(loaded)
+            settled = self._settle(loaded)
+            if self._waiting:  # whatever becomes of the others, these have landed
+                for member in settled:
+                    yield Answer(member, self._verdicts[member])
             yield from self._discard_missed(loaded, refusal)
             if refusal is not None:
                 if len(self._waiting) > 1 and not self._sent:
@@ -151,15 +155,27 @@ class _Conversation:
             CommitRefused(reason or f"the table changed {attempts_max} times while committing; try again")
         )
 
-    def _settle(self, loaded: Loaded) -> None:
+    def _settle(self, loaded: Loaded) -> list[int]:
+        """End the members of which the load tells; by its key, or else by what their swap published."""
         heads = dict(zip(self._targets, loaded.heads, strict=True))
-        landed = loaded.landed.union(*(_find_seen(judged, heads)[1] for judged in self._sent))
+        seen: dict[int, tuple[Candidate, ...]] = {}
+        for judged in self._sent:
+            _, proved = _find_seen(judged, heads)
+            seen |= {
+                share.member: _find_own(judged, share) for share in judged.shares if share.member in proved
+            }
+        settled: list[int] = []
         for member in tuple(self._waiting):
-            if member in landed:
+            if member in loaded.landed or member in seen:
                 mine = tuple(heads[commit.target] for commit in self._members[member].commits)
-                self._end(member, Committed(mine, replayed=True))
+                own = () if member in loaded.landed else seen[member]
+                self._end(member, Committed(mine, own, replayed=True))
             elif member in loaded.settled:
                 self._end(member, Refused(loaded.settled[member]))
+            else:
+                continue
+            settled.append(member)
+        return settled
 
     def _end(self, member: int, verdict: Verdict) -> None:
         self._verdicts[member] = verdict
@@ -202,14 +218,9 @@ class _Conversation:
                 yield Answer(member, self._verdicts[member])
 
     def _publish(self, judged: Judged, heads: Mapping[Target, Head | None], new: frozenset[Target]) -> None:
-        bases = {candidate.target: candidate for candidate in judged.candidates}
         for share in judged.shares:
             commits = self._members[share.member].commits
-            own = tuple(
-                Candidate(target, bases[target].base, bases[target].metadata, (), updates)
-                for target, updates in share.parts
-                if target in new
-            )
+            own = tuple(candidate for candidate in _find_own(judged, share) if candidate.target in new)
             self._end(share.member, Committed(tuple(heads[commit.target] for commit in commits), own))
 
     def _refuse(self, judged: Judged) -> None:
@@ -236,6 +247,16 @@ def _stands(judged: Judged, targets: tuple[Target, ...], loaded: Loaded) -> bool
     return all(
         _token(candidate.base) == _token(heads[candidate.target]) for candidate in judged.candidates
     ) and all(_token(head) in tokens for head in judged.unchanged)
+
+
+def _find_own(judged: Judged, share: Share) -> tuple[Candidate, ...]:
+    """What a member has of a swap, table by table."""
+    bases = {candidate.target: candidate for candidate in judged.candidates}
+    return tuple(
+        Candidate(target, bases[target].base, bases[target].metadata, (), updates)
+        for target, updates in share.parts
+        if target in bases
+    )
 
 
 def _find_seen(judged: Judged, heads: Mapping[Target, Head | None]) -> tuple[bool, frozenset[int]]:

@@ -50,7 +50,7 @@ from headgate.service.commit_records import Work, added_snapshots, event_operati
 from headgate.service.evidence import name_other
 from headgate.service.gate import to_committed
 from headgate.service.http_errors import KeyTaken, is_failure
-from headgate.service.idempotency import unread
+from headgate.service.late_verdicts import store_again, store_unchanged
 from headgate.service.logs import CommitLine, log, log_commits
 from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
@@ -399,25 +399,16 @@ class _Driver:
         if isinstance(verdict, Committed) and verdict.replayed:
             for commit in work.commits:  # whoever's swap it was may have died before its checkpoint
                 self._services.housekeeper.checkpoint_soon(commit.target)
+            if verdict.candidates:
+                verdict = store_again(self._services, work, verdict)
         elif isinstance(verdict, Committed) and not verdict.candidates and member not in self._stored:
-            verdict = self._store_unchanged(work, verdict)
+            verdict = store_unchanged(self._services, work, verdict)
         if not isinstance(verdict, Committed):
             name_other(verdict.error, self.heads, self._services.store)
         word = "committed" if isinstance(verdict, Committed) else kind_of(verdict.error)
         self._services.metrics.count_commit(word)
         self._told.append((work, verdict, self._attempt, time.perf_counter() - self._started))
         self._answer(member, verdict)
-
-    def _store_unchanged(self, work: Work, verdict: Committed) -> Verdict:
-        """Keep the verdict of a commit that changes nothing, which no swap has stored, under the client's key."""
-        if work.caller.key is None and not work.also:
-            return verdict
-        key = key_operation(work, Share(0, ()), {}, now_ms=self._services.clock_ms(), heads=verdict.heads)
-        try:
-            refused = self._services.store.write((key, *work.also))
-        except HeadgateError as error:  # it may change nothing because it landed before, unheard
-            return Unknown(unread(error, work.caller.key))
-        return verdict if refused is None else Refused(KeyTaken())
 
     def log_verdicts(self) -> None:
         """One structured line for every table of the commits that were answered."""

@@ -27,7 +27,7 @@ from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
 from headgate.service.swaps import describe_refusal
 from headgate.service.table_requests import RegisterTableRequest
-from headgate.service.tables import load_table, may_exist, publish_new, table_event
+from headgate.service.tables import load_landed, load_table, may_exist, publish_new, table_event
 from headgate.store.base import (
     DropEntry,
     EntryId,
@@ -102,7 +102,7 @@ def _replace_table(
             )
         )
         if refused is None:
-            return load_table(services, target)
+            return load_landed(services, old.id, key=caller.key)
         raise_if_key_taken(refused)
         _raise_unless_moved(refused, target)
     raise CommitRefused(f"{dotted(target)} keeps changing; try again")
