@@ -27,6 +27,13 @@ _TransportError.__qualname__ = "TTransportException"
 _SQL: tuple[str, dict[str, str], Exception] = ("UPDATE", {}, Exception("database is locked"))
 
 
+def _no_lock() -> Exception:
+    """What PyIceberg's Hive catalog raises when another holds the lock."""
+    error = iceberg.CommitFailedException("Failed to acquire lock")
+    error.__cause__ = iceberg.WaitingForLockException("hive")
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "before", "after"),
     [
@@ -40,6 +47,7 @@ _SQL: tuple[str, dict[str, str], Exception] = ("UPDATE", {}, Exception("database
         (iceberg.NoSuchTableError("404"), Heard.REFUSED, Heard.REFUSED),
         (iceberg.RESTError("418"), Heard.UNKNOWN, Heard.UNKNOWN),
         (iceberg.WaitingForLockException("hive"), Heard.BUSY, Heard.BUSY),
+        (_no_lock(), Heard.BUSY, Heard.BUSY),
         (iceberg.ConditionalCheckFailedException("dynamo"), Heard.LOST, Heard.LOST),
         (requests.exceptions.ConnectTimeout(), Heard.BUSY, Heard.BUSY),
         (requests.exceptions.ReadTimeout(), Heard.BUSY, Heard.UNKNOWN),

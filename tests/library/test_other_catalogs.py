@@ -17,9 +17,9 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.types import StringType
 
-from headgate.errors import BadInput, CommitUnknown, Forbidden, NotFound
+from headgate.errors import BadInput, CommitUnknown, Diverged, Forbidden, NotFound, RequirementFailed
 from headgate.library import roads
-from tests.library.lake import Lake, live_files, quick, rows
+from tests.library.lake import Lake, live_files, quick, rivals, rows
 from tests.library.unsure import CommitEnding, ends_in, lands, lands_then, open_unsure_catalog
 
 both = pytest.mark.parametrize(
@@ -233,3 +233,61 @@ def test_a_table_that_cannot_be_found_any_more_is_not_found_and_keeps_its_files(
     with pytest.raises(NotFound):
         table.append(rows(1))
     assert lake.ids() == [1]
+
+
+@few
+def test_a_transaction_whose_schema_lost_its_race_is_refused_with_its_rows(
+    lake: Lake, road: str, version: int
+) -> None:
+    lake.create(version=version)
+    lake.open().append(rows(1))
+    rival = lake.open()
+
+    def define() -> None:
+        with rival.transaction() as theirs, theirs.update_schema() as update:
+            update.add_column("theirs", StringType())
+
+    transaction = lake.open(road=road, policy=quick(observer=rivals(define))).transaction()
+    with transaction.update_schema() as update:
+        update.add_column("ours", StringType())
+    transaction.append(rows(2))
+    with pytest.raises(RequirementFailed):
+        transaction.commit()
+    assert lake.ids() == [1]
+    lake.audit()
+
+
+@few
+def test_a_delete_whose_base_was_rolled_back_has_diverged(lake: Lake, road: str, version: int) -> None:
+    lake.create(version=version)
+    lake.open().append(rows(1))
+    first = lake.metadata()["current-snapshot-id"]
+    lake.open().append(rows(2))
+    rival = lake.open()
+    back = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": first}
+    table = lake.open(road=road, policy=quick(observer=rivals(lambda: rival.commit([back]))))
+    with pytest.raises(Diverged):
+        table.delete("id = 1")
+    assert lake.ids() == [1]
+    lake.audit()
+
+
+@few
+def test_a_transaction_of_which_one_snapshot_has_expired_is_known_by_the_other(
+    lake: Lake, road: str, version: int
+) -> None:
+    lake.create(version=version)
+    lake.open().append(rows(1))
+    rival = lake.open()
+    table, catalog = open_unsure_catalog(lake, lands_then(CommitStateUnknownException("500")))
+
+    def expire() -> None:
+        ours = lake.metadata()["snapshots"][-2]["snapshot-id"]
+        rival.commit([{"action": "remove-snapshots", "snapshot-ids": [ours]}])
+
+    catalog.after_commit = expire
+    with table.transaction() as transaction:
+        transaction.append(rows(2))
+        transaction.append(rows(3))
+    assert lake.ids() == [1, 2, 3]
+    lake.audit()

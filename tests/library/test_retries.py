@@ -252,6 +252,21 @@ def test_a_commit_that_landed_and_was_told_it_lost_is_unknown_while_nobody_can_l
     assert lake.ids() == [1]  # its file is there
 
 
+def test_a_delete_that_lost_to_more_commits_than_the_log_holds_is_refused_with_the_conflict(
+    lake: Lake,
+) -> None:
+    lake.create(properties={"write.metadata.previous-versions-max": "1"})
+    lake.open().append(rows(1))
+    rival = lake.open()
+
+    def many() -> None:
+        for number in range(3):
+            rival.append(rows(1, value=float(number)))
+
+    with pytest.raises(ConflictFound):
+        lake.open(policy=quick(observer=rivals(many))).delete("id = 1")
+
+
 def test_a_commit_that_did_nothing_for_want_of_a_load_names_its_key(lake: Lake) -> None:
     lake.create()
     table, row = open_unsure(lake, busy, policy=quick(retries_max=3, observer=lambda _: fail()))

@@ -10,7 +10,16 @@ import pytest
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import StringType
 
-from headgate.errors import BadInput, CommitRefused, CommitUnknown, ConflictFound, HeadgateError
+from headgate.client.keys import new_key
+from headgate.errors import (
+    BadInput,
+    CommitRefused,
+    CommitUnknown,
+    ConflictFound,
+    HeadgateError,
+    Overloaded,
+    StorageFailed,
+)
 from headgate.library import Counters
 from headgate.library.handle import Handle
 from headgate.library.requests import Request
@@ -303,6 +312,39 @@ def test_a_transaction_that_was_refused_is_over(lake: Lake) -> None:
             transaction.commit()
     assert lake.ids() == []
     lake.check()
+
+
+def test_a_transaction_whose_files_went_because_the_catalog_was_away_is_over(lake: Lake) -> None:
+    lake.create()
+    table, row = open_unsure(lake, busy, policy=quick(retries_max=0))
+    transaction = table.transaction(key=new_key())
+    transaction.append(rows(1))
+    row.failing_loads = 100
+    with pytest.raises((Overloaded, StorageFailed)):
+        transaction.commit()
+    row.failing_loads = 0
+    with pytest.raises(BadInput, match="the transaction is over"):
+        transaction.commit()
+    assert lake.ids() == []
+    lake.check()
+
+
+def test_a_definition_of_unknown_end_that_is_sent_again_is_never_said_to_be_refused(lake: Lake) -> None:
+    lake.create()
+    table, row = open_unsure(lake, landed_unheard, policy=quick(retries_max=0))
+    transaction = table.transaction()
+    transaction.set_properties({"a": "1"})
+
+    def go_away() -> None:
+        row.failing_loads = 100
+
+    row.after_swap = go_away
+    with pytest.raises(CommitUnknown):
+        transaction.commit()
+    row.failing_loads, row.after_swap = 0, lambda: None
+    with pytest.raises(CommitUnknown):  # its own property is in the way
+        transaction.commit()
+    assert lake.metadata()["properties"]["a"] == "1"
 
 
 @pytest.mark.parametrize("ending", [landed_unheard, not_landed_unheard])

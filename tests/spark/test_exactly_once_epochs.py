@@ -15,11 +15,13 @@ from tools.service_process import running_service
 
 from headgate.client.changes import File
 from headgate.core.stream_progress import progress_name
-from headgate.errors import BadInput, CommitRefused, Diverged
+from headgate.errors import BadInput, CommitRefused, ConflictFound, Diverged
 from headgate.spark.arrow_files import Attempt, write_batches
-from headgate.spark.epochs import TRIES_MAX, Epoch, Sink, commit_epoch, is_in_table, is_lost
+from headgate.spark.epochs import TRIES_MAX, Epoch, Sink, There, commit_epoch, is_in_table, is_lost
 from headgate.spark.fates import Fate, fence, find_fate
 from headgate.spark.lake import Lake, LakeTable
+from headgate.spark.landing import land
+from headgate.spark.runs import new_run
 from tests.spark.kinds import BOTH
 
 QUERY = "0a0b0c0d-1111-4222-8333-444455556666"
@@ -51,7 +53,7 @@ def _bring(table: LakeTable, number: int, *ids: int, fold: bool = False, query: 
     epoch = _epoch(table, number, query)
     if is_in_table(table.client.load().properties, epoch):
         return False
-    return commit_epoch(Sink(table, fold=fold), epoch, _write(table, *ids)) is not None
+    return not isinstance(commit_epoch(Sink(table, fold=fold), epoch, _write(table, *ids)), There)
 
 
 def _rows(table: LakeTable) -> list[int]:
@@ -73,7 +75,7 @@ def test_of_two_drivers_that_bring_one_batch_at_once_one_lands(table: LakeTable)
     files = [_write(table, 1), _write(table, 1)]
     with ThreadPoolExecutor(2) as drivers:
         landed = list(drivers.map(lambda one: commit_epoch(sink, epoch, one), files))
-    assert [one is None for one in landed].count(True) == 1
+    assert landed.count(There.OTHERS) == 1
     assert _rows(table) == [1]
 
 
@@ -106,7 +108,7 @@ def test_a_driver_that_hung_until_the_keys_were_forgotten_brings_nothing_twice(
     _forget_keys(tmp_path)
     with running_service(tmp_path) as service:
         table = Lake(service.uri).table("n.t")
-        assert commit_epoch(Sink(table, fold=fold), hung, files) is None
+        assert commit_epoch(Sink(table, fold=fold), hung, files) is There.UNTOLD
         assert _bring(table, 6, 2)
     _forget_keys(tmp_path)
     with running_service(tmp_path) as service:
@@ -115,6 +117,36 @@ def test_a_driver_that_hung_until_the_keys_were_forgotten_brings_nothing_twice(
             commit_epoch(Sink(table, fold=fold), hung, more)
         assert table.client.load().properties[progress_name(QUERY)] == "6"
         assert _rows(table) == [0, 1, 2]
+
+
+def test_a_batch_that_is_sent_again_when_its_key_was_forgotten_keeps_its_files(tmp_path: Path) -> None:
+    with running_service(tmp_path) as service:
+        lake = Lake(service.uri)
+        lake.catalog().create_namespace("n")
+        table = _create(lake, "n")
+        epoch, files = _epoch(table, 5), _write(table, 1)
+        assert not isinstance(commit_epoch(Sink(table), epoch, files), There)
+    _forget_keys(tmp_path)
+    with running_service(tmp_path) as service:
+        table = Lake(service.uri).table("n.t")
+        assert commit_epoch(Sink(table), epoch, files) is There.UNTOLD
+        assert _rows(table) == [1]
+
+
+def test_a_job_that_is_sent_again_when_its_key_was_forgotten_keeps_its_files(tmp_path: Path) -> None:
+    run = new_run()
+    with running_service(tmp_path) as service:
+        lake = Lake(service.uri)
+        lake.catalog().create_namespace("n")
+        table = _create(lake, "n")
+        files = _write(table, 1)
+        land(table, run, files, lambda key: table.client.append(files, key=key))
+    _forget_keys(tmp_path)
+    with running_service(tmp_path) as service:
+        table = Lake(service.uri).table("n.t")
+        with pytest.raises(ConflictFound):
+            land(table, run, files, lambda key: table.client.append(files, key=key))
+        assert _rows(table) == [1]
 
 
 def _forget_keys(folder: Path) -> None:

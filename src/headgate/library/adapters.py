@@ -95,6 +95,7 @@ AWS_CODES: Mapping[str, Heard] = {
     "UnrecognizedClientException": Heard.REFUSED,
     "ExpiredTokenException": Heard.REFUSED,
 }
+_NO_LOCK = "pyiceberg.exceptions.WaitingForLockException"  # the cause of what PyIceberg's Hive catalog raises
 _CLIENT_ERROR = "botocore.exceptions.ClientError"
 # What a refusal is in our tree of errors.
 _REFUSALS: Mapping[str, type[HeadgateError]] = {
@@ -110,6 +111,8 @@ _ABSENT = ("pyiceberg.exceptions.NoSuchTableError", "pyiceberg.exceptions.NoSuch
 def hear(error: BaseException, *, sent: bool) -> Heard:
     """What an error says about a swap; `sent` when the commit itself was under way."""
     names = tuple(_names(error))
+    if error.__cause__ is not None and _NO_LOCK in _names(error.__cause__):
+        return ERRORS[_NO_LOCK][sent]
     if _CLIENT_ERROR in names:
         return AWS_CODES.get(_aws_code(error), Heard.UNKNOWN if sent else Heard.BUSY)
     for name in names:

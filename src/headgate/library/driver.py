@@ -321,10 +321,13 @@ class Driver:
 
     def _conclude(self, verdict: Verdict) -> Done:
         doubts: list[Heard | None] = []
+        is_beaten = False
         for sent in tuple(self._sent):
             outcome = self._outcome(sent)
             if outcome is Outcome.MISSED:
                 self._discard(sent.candidate)
+            elif outcome is Outcome.BEATEN:
+                is_beaten = True
             # "Lost" is hearsay until a load shows another head: a resend of the client may have met its own commit.
             elif outcome is not Outcome.LANDED:
                 doubts.append(sent.heard)
@@ -346,10 +349,9 @@ class Driver:
                 self._policy.budget.fill()
                 return Done(head, self._find_snapshot(head), self._attempts, verdict.replayed)
             case Refused(error=error):
-                if doubts:
-                    error.evidence["in_doubt"] = (
-                        True  # the table is gone; under another name it may hold the files
-                    )
+                if doubts or is_beaten:
+                    # The table is gone, and may hold the files under another name; or a late copy may bring them.
+                    error.evidence["in_doubt"] = True
                 else:
                     self._files.discard(self._work.written)
                 if isinstance(error, Overloaded | StorageFailed) and not self._work.only_loads:

@@ -105,5 +105,8 @@ def to_committed(done: Done, key: str) -> Committed:
 
 
 def is_certain(error: HeadgateError) -> bool:
-    """Whether an error says for certain that nothing was committed."""
-    return error.retry.value in ("never", "refresh")
+    """Whether an error says for certain that nothing was committed.
+
+    Files that are live already may be the very ones: the commit landed before, and its key is forgotten.
+    """
+    return error.retry.value in ("never", "refresh") and error.evidence.get("rule") != "already-live"

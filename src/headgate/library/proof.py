@@ -5,7 +5,8 @@ somebody else's, whatever was expired since. Elsewhere the snapshot tells: it is
 taken, which no catalog gives out again (v1: its branch has moved), and no ref descends from it, which is known only
 where no ancestor is missing: it might have landed and been expired, and its manifests be needed by its children.
 Updates without a snapshot have landed when they would change nothing any more: whoever made them, the table is as
-asked. They missed when the catalog said that somebody was first, and its head is another one without them.
+asked. What is not there when the catalog said that somebody was first, and its head is another one, was beaten: the
+caller is told so, and nothing is deleted.
 
 Only a head that was loaded after the swap proves anything. "Busy" and "refused" are hearsay like any other reply, since
 a client may have resent the request below us and tell of the last of them; not so where the transaction was ours.
@@ -34,6 +35,7 @@ class Outcome(Enum):
     LANDED = "landed"
     MISSED = "missed"
     OPEN = "open"  # it has not landed yet, as far as anybody has looked, and may still
+    BEATEN = "beaten"  # it has not landed, and the catalog said that somebody was first: to be told, not to delete by
     UNTOLD = "untold"  # it may have landed, and what would tell is gone: to send it again might do it twice
 
 
@@ -44,26 +46,31 @@ def find_outcome(sent: Sent, head: Head | None) -> Outcome:
     is_denied = sent.heard in (Heard.BUSY, Heard.REFUSED)
     if head is None:
         return Outcome.MISSED if is_denied and sent.is_certain else Outcome.OPEN
-    found = _by_head(sent, head)
+    found, base = _by_head(sent, head), sent.candidate.base
     if found is Outcome.OPEN and is_denied:
         return Outcome.MISSED  # the load does not contradict it
+    is_moved = base is not None and base.metadata_location != head.metadata_location
+    if found is Outcome.OPEN and sent.heard is Heard.LOST and is_moved:
+        return (
+            Outcome.BEATEN
+        )  # a resend that met its own commit would have left it there; a late copy might still land
     if found is Outcome.UNTOLD and sent.is_certain:
-        return Outcome.MISSED if is_denied else Outcome.OPEN
+        return Outcome.OPEN if sent.heard is Heard.UNKNOWN else Outcome.MISSED
     return found
 
 
 def _by_head(sent: Sent, head: Head) -> Outcome:
     snapshots, base = snapshots_of(sent.candidate), sent.candidate.base
+    # A list that was written for the swap proves all of it, whatever was expired since; a caller's own, only itself.
+    written = sent.candidate.written
+    if any(is_there(snapshot, head) for snapshot in snapshots if snapshot.manifest_list in written):
+        return Outcome.LANDED
     if snapshots and all(is_there(snapshot, head) for snapshot in snapshots):
         return Outcome.LANDED
     if sent.location is not None and base is not None:
         return _by_chain(sent.location, base, head)
     if not snapshots:
-        if _changes_nothing(sent.candidate, head):
-            return Outcome.LANDED
-        # A resend that met its own commit would have left it there; so it was somebody else's, who moved the head.
-        moved = base is not None and base.metadata_location != head.metadata_location
-        return Outcome.MISSED if sent.heard is Heard.LOST and moved else Outcome.OPEN
+        return Outcome.LANDED if _changes_nothing(sent.candidate, head) else Outcome.OPEN
     if not _number_is_taken(sent.candidate, snapshots, head):
         return Outcome.OPEN
     return Outcome.MISSED if _has_no_child(sent.candidate, head) else Outcome.UNTOLD

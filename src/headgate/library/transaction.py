@@ -23,6 +23,7 @@ from pyiceberg.table.update.spec import UpdateSpec
 
 from headgate.client.results import Committed
 from headgate.core.apply import apply
+from headgate.core.change import Action
 from headgate.core.isolation import Isolation, Producer, Scope, Wire, validations
 from headgate.core.table import MAIN, TableMetadata
 from headgate.core.updates import TableUpdate as PlainUpdate
@@ -180,9 +181,17 @@ class Transaction(Writes[None]):
             self._key = str(error.evidence["key"]) if "key" in error.evidence else self._key
             raise
         except HeadgateError as error:
-            self._is_over = is_certain(error) and not was_sent
+            # On the direct road the files are gone after every error that is not unknown.
+            self._is_over = not was_sent and (self._handle.sender is None or is_certain(error))
+            if was_sent and self._handle.sender is None and not self._makes_snapshots():
+                # Only snapshots tell of their key: what is in the way now may be what the first one made.
+                text = f"the outcome of this commit is not known: {error.message}"
+                raise CommitUnknown(text, key=self._key or "") from error
             raise
         return self.committed
+
+    def _makes_snapshots(self) -> bool:
+        return any(update["action"] in tuple(Action) for update in self._updates)
 
     def request(self) -> Request:
         """All of it as one request."""

@@ -27,10 +27,10 @@ from headgate.errors import BadInput, HeadgateError
 from headgate.spark.arrow_files import discard_locations, write_batches
 from headgate.spark.arrow_road import attempt_in
 from headgate.spark.catalog_table import CatalogTable
-from headgate.spark.epochs import Epoch, Sink, commit_epoch, is_in_table, is_lost
+from headgate.spark.epochs import Epoch, Sink, There, commit_epoch, is_in_table, is_lost
 from headgate.spark.fates import Fate, fence
 from headgate.spark.lake import TableState, filesystem_of
-from headgate.spark.landing import CERTAIN
+from headgate.spark.landing import CERTAIN, leaves_no_doubt
 from headgate.spark.runs import Run
 from headgate.spark.source_options import SourceOptions
 
@@ -112,12 +112,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return
         loaded = self._sink.table.client.load()
         epoch = epoch_of(messages, batchId, loaded.metadata["table-uuid"])
-        is_new = False
-        if not is_in_table(loaded.properties, epoch):
-            with _told(self._state, messages):
-                is_new = commit_epoch(self._sink, epoch, files) is not None
         # What is in the table already was written by an attempt before: these files are in no commit.
-        _tidy(folders_of(messages), files if is_new else (), self._state.storage)
+        is_others = is_in_table(loaded.properties, epoch)
+        if not is_others:
+            with _told(self._state, messages):
+                is_others = commit_epoch(self._sink, epoch, files) is There.OTHERS
+        _tidy(folders_of(messages), () if is_others else files, self._state.storage)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 — Spark passes it by this name
         """On the driver: the batch failed. Remove its files if it did not land and cannot any more."""
@@ -140,8 +140,9 @@ def _told(state: TableState, messages: Messages) -> Iterator[None]:
             pass
     try:
         yield
-    except CERTAIN:
-        _tidy(folders_of(messages), (), state.storage)  # the refusal matters more
+    except CERTAIN as error:
+        if leaves_no_doubt(error):
+            _tidy(folders_of(messages), (), state.storage)  # the refusal matters more
         raise
 
 

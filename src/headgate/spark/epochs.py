@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from uuid import UUID
 
 from headgate.client import Committed
@@ -60,6 +61,13 @@ class Sink:
     summary: Mapping[str, str] = field(default_factory=dict)
 
 
+class There(Enum):
+    """A batch that was in the table before."""
+
+    OTHERS = "others"  # another driver brought it, and these files are in no commit
+    UNTOLD = "untold"  # whose files it is nobody can tell: the key is forgotten, and they may be these
+
+
 def is_in_table(properties: Mapping[str, str], epoch: Epoch) -> bool:
     """Whether the batch is in a table with these properties; Diverged when the table is ahead of the checkpoint."""
     name = progress_name(epoch.query_id)
@@ -77,8 +85,8 @@ def is_in_table(properties: Mapping[str, str], epoch: Epoch) -> bool:
     return int(text) == epoch.number
 
 
-def commit_epoch(sink: Sink, epoch: Epoch, files: Sequence[File]) -> Committed | None:
-    """Add the files of a batch that is not in the table; None when another driver was first: its files are in.
+def commit_epoch(sink: Sink, epoch: Epoch, files: Sequence[File]) -> Committed | There:
+    """Add the files of a batch that is not in the table; else how it came to be there.
 
     Raises the error of a refusal, or that nobody knows. Call it with files, and only if `is_in_table` said no.
     """
@@ -93,14 +101,16 @@ def commit_epoch(sink: Sink, epoch: Epoch, files: Sequence[File]) -> Committed |
                 raise
             fate = find_fate(sink.table, key)
             if fate is Fate.LANDED:
-                return None
+                return There.OTHERS
             if fate is not Fate.REFUSED:
                 raise CommitUnknown(f"the verdict under this key is not known; key={key}", key=key) from error
         except RequirementFailed as error:
             if error.evidence.get("requirement") != _PROPERTY:
                 raise  # another table has this name now
             if is_in_table(sink.table.client.load().properties, epoch):
-                return None
+                # The library looks for what it sent. The service goes by the key, and a resend may have outlived it.
+                is_direct = isinstance(sink.table.client, CatalogTable)
+                return There.OTHERS if is_direct else There.UNTOLD
         except CommitRefused as error:
             if error.retry is not Retry.REFRESH:
                 raise

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from headgate.client import Committed
 from headgate.client.changes import File
 from headgate.errors import (
     BadInput,
@@ -29,7 +28,8 @@ from headgate.spark.data_files import discard_files
 from headgate.spark.lake import LakeTable, TableState
 from headgate.spark.runs import Run
 
-_T = TypeVar("_T", bound=Committed | None)
+_T = TypeVar("_T")
+_ALREADY_LIVE = "already-live"
 # Each of them says that the request did nothing; the client turns what is in doubt into CommitUnknown.
 CERTAIN = (BadInput, CommitRefused, Forbidden, NotFound, Unauthenticated, Unsupported)
 
@@ -55,7 +55,7 @@ def land(
             **{**error.evidence, "key": run.key, "run": run.id, "files": len(files)},
         ) from error
     except CERTAIN as error:
-        if not error.evidence.get("in_doubt"):
+        if leaves_no_doubt(error):
             discard_quietly(table, run, files, state)
         raise
     except (Overloaded, StorageFailed) as error:
@@ -64,6 +64,14 @@ def land(
         ):  # it never left; without the key, only a question may have failed
             discard_quietly(table, run, files, state)
         raise
+
+
+def leaves_no_doubt(error: HeadgateError) -> bool:
+    """Whether the files of a commit that was refused so are in no table.
+
+    A run's files have names of their own. If they are live, it landed before, and its key is forgotten.
+    """
+    return not error.evidence.get("in_doubt") and error.evidence.get("rule") != _ALREADY_LIVE
 
 
 def discard_quietly(

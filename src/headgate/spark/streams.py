@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from headgate.client import Committed
 from headgate.client.results import MAIN
 from headgate.errors import BadInput, HeadgateError
-from headgate.spark.epochs import Epoch, Sink, commit_epoch, is_in_table
+from headgate.spark.epochs import Epoch, Sink, There, commit_epoch, is_in_table
 from headgate.spark.lake import LakeTable
 from headgate.spark.landing import discard_quietly, land
 from headgate.spark.runs import new_run
@@ -93,9 +93,9 @@ def write_batch(
         return None
     count = sum(int(file["record-count"]) for file in files)
     committed = land(sink.table, run, files, lambda _: commit_epoch(sink, epoch, files), state=state)
-    if committed is None:  # another driver of this stream was first, with files of its own
+    if committed is There.OTHERS:
         discard_quietly(sink.table, run, files, state)
-    return Batch(epoch, count, len(files), committed)
+    return Batch(epoch, count, len(files), None if isinstance(committed, There) else committed)
 
 
 def _query_of(rows: DataFrame) -> str:
