@@ -57,7 +57,8 @@ class UnsureStore:
     ) -> list[Entry | None]:
         """See `Store`."""
         found = self.real.load_entries(names, known=known)
-        _run_one(self.after_heads)
+        if threading.current_thread().name != "headgate-housekeeper":  # it is the commit that looks
+            _run_one(self.after_heads)
         return found
 
 
