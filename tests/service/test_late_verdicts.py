@@ -27,8 +27,11 @@ class Forgetful(MemoryStore):
     """Its next swap lands unheard, and a replica whose clock is ahead forgets the key."""
 
     forgets = False
+    fails_afterwards = False
 
     def write(self, operations: Sequence[Operation]) -> Refused | None:
+        if self.fails_afterwards and not self.forgets:
+            raise StorageFailed("the database is away")
         done = super().write(operations)
         if self.forgets and any(isinstance(one, SwapEntry) for one in operations):
             self.forgets = False
@@ -85,6 +88,17 @@ def test_a_commit_that_is_there_without_its_key_is_answered_and_again(
         assert first.status_code == 200, first.text
         if key is not None:  # the same request is the same commit again
             assert commit(client, append(location, "1"), key=key).status_code == 200
+        assert len(live_paths(client, "t")) == 1
+
+
+def test_a_commit_that_is_there_is_unknown_while_its_verdict_cannot_be_stored(tmp_path: Path) -> None:
+    store = Forgetful()
+    with app_client(tmp_path, store=store) as client:
+        location = location_of(client)
+        store.forgets, store.fails_afterwards = True, True
+        first = commit(client, append(location, "1"), key=KEY)
+        assert (first.status_code, first.json()["error"]["type"]) == (500, "CommitStateUnknownException")
+        store.fails_afterwards = False
         assert len(live_paths(client, "t")) == 1
 
 
