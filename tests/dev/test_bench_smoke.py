@@ -47,8 +47,8 @@ def load_table(catalog: Catalog, *, keys: bool) -> tuple[Outcome, dict[str, Any]
 def test_every_acknowledged_append_is_in_the_table_once(catalog: Catalog, keys: bool) -> None:
     outcome, metadata = load_table(catalog, keys=keys)
     assert 0 < outcome.count < outcome.acknowledged
-    assert outcome.acknowledged == len(metadata["snapshots"])
     found = check_table(metadata, outcome, mode="chain")
+    assert found["snapshots"] == outcome.acknowledged  # those of appends: the service may have merged manifests
     assert found["lost"] == sum(outcome.failed.values())
     assert found["files"] == outcome.acknowledged
 
