@@ -48,7 +48,9 @@ def test_every_acknowledged_append_is_in_the_table_once(catalog: Catalog, keys: 
     outcome, metadata = load_table(catalog, keys=keys)
     assert 0 < outcome.count < outcome.acknowledged
     found = check_table(metadata, outcome, mode="chain")
-    assert found["snapshots"] == outcome.acknowledged  # those of appends: the service may have merged manifests
+    assert (
+        found["snapshots"] == outcome.acknowledged
+    )  # those of appends: the service may have merged manifests
     assert found["lost"] == sum(outcome.failed.values())
     assert found["files"] == outcome.acknowledged
 

@@ -13,6 +13,7 @@ from headgate.service.company import Company
 from headgate.service.gate import Gates
 from headgate.service.metrics import Metrics
 from headgate.service.roles import Caller, Role
+from tests.service.group_runs import begin_by
 
 WAIT_S = 20
 TABLE = (("db",), "t")
@@ -106,7 +107,7 @@ class Turns:
         caller = Caller("me", Role.ADMIN, "request")
         work = Work(caller, key, (TableCommit(TABLE, (), ()),), {}, 200, "commit-table")
         answered: Future[Verdict] = Future()
-        gates.submit(work, answered.set_result, run=self.run)
+        gates.submit(work, answered.set_result, begin=begin_by(self.run))
         return answered
 
 

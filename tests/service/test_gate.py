@@ -15,6 +15,7 @@ from headgate.service.commit_records import Work
 from headgate.service.gate import Gates
 from headgate.service.metrics import Metrics
 from headgate.service.roles import Caller, Role
+from tests.service.group_runs import begin_by
 
 WAIT_S = 20
 LEFT, RIGHT = (("db",), "left"), (("db",), "right")
@@ -68,7 +69,10 @@ class Desk:
         for key in keys:
             self.answers[key] = Future()
             self.gates.submit(
-                work(key, target), self.answers[key].set_result, run=self.runner, deadline=deadline
+                work(key, target),
+                self.answers[key].set_result,
+                begin=begin_by(self.runner),
+                deadline=deadline,
             )
 
     def verdict(self, key: str) -> Verdict:
@@ -161,7 +165,7 @@ def test_one_key_that_comes_twice_is_in_two_groups_and_order_is_kept() -> None:
         desk.runner.wait_for_group()
         desk.submit("b", "c")
         again: Future[Verdict] = Future()
-        desk.gates.submit(work("b"), again.set_result, run=desk.runner)
+        desk.gates.submit(work("b"), again.set_result, begin=begin_by(desk.runner))
         desk.submit("d")
         desk.runner.may_end.set()
         assert again.result(WAIT_S) == DONE
@@ -175,7 +179,7 @@ def test_one_key_of_two_principals_is_two_keys() -> None:
         desk.runner.wait_for_group()
         desk.submit("b")
         other: Future[Verdict] = Future()
-        desk.gates.submit(work("b", principal="you"), other.set_result, run=desk.runner)
+        desk.gates.submit(work("b", principal="you"), other.set_result, begin=begin_by(desk.runner))
         desk.runner.may_end.set()
         assert other.result(WAIT_S) == DONE
         assert desk.runner.groups == [["a"], ["b", "b"]]
@@ -332,7 +336,7 @@ def test_a_runner_that_crashes_leaves_the_outcome_unknown_to_all_whom_it_had_not
             raise RuntimeError("a bug")
 
         for key, future in answers.items():
-            desk.gates.submit(work(key), future.set_result, run=crashes)
+            desk.gates.submit(work(key), future.set_result, begin=begin_by(crashes))
         desk.runner.may_end.set()
         found = {key: future.result(WAIT_S) for key, future in answers.items()}
         assert isinstance(found["b"], Unknown)
@@ -345,7 +349,7 @@ def test_a_runner_that_crashes_leaves_the_outcome_unknown_to_all_whom_it_had_not
 def test_a_runner_that_forgets_somebody_leaves_nobody_waiting() -> None:
     with opened() as desk:
         future: Future[Verdict] = Future()
-        desk.gates.submit(work("a"), future.set_result, run=lambda works, answer, trusts_cache: True)
+        desk.gates.submit(work("a"), future.set_result, begin=begin_by(lambda works, answer, trusts: True))
         assert isinstance(future.result(WAIT_S), Unknown)
 
 
@@ -355,10 +359,10 @@ def test_one_who_cannot_be_told_keeps_nobody_else_from_being_told() -> None:
         def is_gone(verdict: Verdict) -> None:
             raise RuntimeError("Event loop is closed")
 
-        desk.gates.submit(work("a"), is_gone, run=desk.runner)
+        desk.gates.submit(work("a"), is_gone, begin=begin_by(desk.runner))
         desk.runner.wait_for_group()
-        desk.gates.submit(work("late"), is_gone, run=desk.runner, deadline=LONG_AGO)
-        desk.gates.submit(work("b"), is_gone, run=desk.runner)
+        desk.gates.submit(work("late"), is_gone, begin=begin_by(desk.runner), deadline=LONG_AGO)
+        desk.gates.submit(work("b"), is_gone, begin=begin_by(desk.runner))
         desk.submit("c")
         desk.runner.may_end.set()
         assert desk.verdict("c") == DONE
@@ -376,7 +380,7 @@ def test_closing_finishes_what_is_queued_and_takes_nothing_more() -> None:
         while not desk.gates.is_closing:
             pass
         with pytest.raises(QueueFull):
-            desk.gates.submit(work("late"), lambda _: None, run=desk.runner)
+            desk.gates.submit(work("late"), lambda _: None, begin=begin_by(desk.runner))
         desk.runner.may_end.set()
         closing.result(WAIT_S)
         assert all(answer.done() for answer in desk.answers.values())

@@ -74,9 +74,17 @@ class Mailbox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._posted: list[tuple[Settle, Verdict]] = []
+        self._home: int | None = None  # the event loop's thread, once it is known
+
+    def live_in(self, thread: int) -> None:
+        """Verdicts that come in this thread are given at once."""
+        self._home = thread
 
     def post(self, loop: asyncio.AbstractEventLoop, settle: Settle, verdict: Verdict) -> None:
         """Give a waiting request its verdict; from any thread."""
+        if threading.get_ident() == self._home:
+            settle(verdict)
+            return
         with self._lock:
             self._posted.append((settle, verdict))
             if len(self._posted) > 1:
@@ -386,10 +394,23 @@ class App:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
+        if self._services.is_near:
+            self._lead_here(asyncio.get_running_loop())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await asyncio.to_thread(self.close)
         await send({"type": "lifespan.shutdown.complete"})
+
+    def _lead_here(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have commits made on this event loop, for as long as they need not wait for anything."""
+        home = threading.get_ident()
+
+        def soon(callback: Callable[[], None]) -> None:
+            call = loop.call_soon if threading.get_ident() == home else loop.call_soon_threadsafe
+            call(callback)
+
+        self._mailbox.live_in(home)
+        self._services.gates.lead_by(soon)
 
     def stop_waiting(self) -> None:
         """Answer the requests that wait for events with what they have: the service is about to stop."""

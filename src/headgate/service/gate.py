@@ -6,7 +6,10 @@
 
 A single writer waits for nobody: the first to come starts a leader at once, and what arrives while it works is its
 next group; where a group is dear, it waits for those who were just answered (see `company`). Leaders of different
-tables take turns on a few threads, a group each, so a busy table cannot starve the others. Where replicas
+tables take turns on a few threads, a group each, so a busy table cannot starve the others. Where nothing is far (a
+database file, a local disk), a group is led on the event loop instead, for as long as it need not wait: two threads
+that hand one interpreter and its caches to each other cost a quarter more than one (docs/adr/0011). What has to wait
+goes on in a thread. Where replicas
 take turns at a table, a leader waits for its own before it drains the queue: who comes meanwhile is in the group. A
 queue is bounded; over its bound a request is refused before anything is done. A commit of several tables holds all
 their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of one gate
@@ -22,6 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from headgate.core.commit import Committed, Refused, Target, Unknown, Verdict
 from headgate.errors import CommitUnknown, QueueFull
@@ -31,23 +36,40 @@ from headgate.service.logs import log_crash
 from headgate.service.metrics import Metrics
 
 Done = Callable[[Verdict], None]
-# Drive one group: the works, whom to tell each verdict, whether remembered heads will do. False: others commit too.
-RunGroup = Callable[[Sequence[Work], Callable[[int, Verdict], None], bool], bool]
+
+
+class GroupUnderWay(Protocol):
+    """A group that is being driven."""
+
+    def go_on(self, *, may_wait: bool) -> bool | None:
+        """To its end. False: others commit too. None, only where it may not wait: it has to, and nothing is amiss."""
+
+
+# The works, whom to tell each verdict, whether remembered heads will do.
+BeginGroup = Callable[[Sequence[Work], Callable[[int, Verdict], None], bool], GroupUnderWay]
 
 # The table's turn among replicas, for as long as the context lasts: a courtesy that never raises. All take it, or who
 # has met nobody yet and does not would win every swap from those who have.
 TakeTurn = Callable[[Target], AbstractContextManager[object]]
 
+Soon = Callable[
+    [Callable[[], None]], object
+]  # have this called on the event loop before long; from any thread
+
 _CALM_S = 5.0  # so long after a commit of somebody else was met, remembered heads are not trusted
 _IDLE_GATES_MAX = 10_000
+_HERE_MAX = 64  # commits of a group that is led on the event loop
+_SLOW_S = 0.25  # a group on the event loop may take: a disk that is slower is waited for in threads
+_SLOW_FOR_S = 5.0
 
 
 @dataclass(slots=True)
 class _Waiting:
     work: Work
     done: Done
-    run: RunGroup
+    begin: BeginGroup
     deadline: float | None  # by the monotonic clock
+    is_small: bool
 
 
 @dataclass(slots=True)
@@ -92,10 +114,28 @@ class Gates:
         self._queued = 0
         self._lined_up = 0  # gates whose leader has not begun
         self._recent: dict[Target, float] = {}
+        self._soon: Soon | None = None
+        self._slow_until = float("-inf")
         self.is_closing = False
 
-    def submit(self, work: Work, done: Done, *, run: RunGroup, deadline: float | None = None) -> None:
-        """Queue a commit of one table; `done` is called once, by some thread. `run` drives its group. Raises QueueFull."""
+    def lead_by(self, soon: Soon | None) -> None:
+        """Lead groups on the event loop, for as long as they need not wait; None: in threads only."""
+        with self._changed:
+            self._soon = soon
+
+    def submit(
+        self,
+        work: Work,
+        done: Done,
+        *,
+        begin: BeginGroup,
+        deadline: float | None = None,
+        is_small: bool = False,
+    ) -> None:
+        """Queue a commit of one table; `done` is called once, by some thread. `begin` begins its group. Raises QueueFull.
+
+        Groups of small ones may be led on the event loop.
+        """
         target = work.commits[0].target
         with self._changed:
             if self.is_closing:
@@ -106,7 +146,7 @@ class Gates:
                 raise QueueFull(
                     f"{'.'.join((*target[0], target[1]))}: {self._queue_max} commits are waiting already"
                 )
-            gate.queue.append(_Waiting(work, done, run, deadline))
+            gate.queue.append(_Waiting(work, done, begin, deadline, is_small))
             self._queued += 1
             gate.company.note(len(gate.queue))
             if not gate.is_led and not gate.is_held and not gate.holders:
@@ -178,7 +218,38 @@ class Gates:
         """With the lock held: have a leader for the next group, at the back of the line."""
         gate.is_led = True
         self._lined_up += 1
-        self._leaders.submit(self._lead, gate)
+        if self._soon is not None and self._may_lead_here(gate):
+            self._soon(partial(self._lead_here, gate))
+        else:
+            self._leaders.submit(self._lead, gate)
+
+    def _may_lead_here(self, gate: _Gate) -> bool:
+        """With the lock held."""
+        return self._soon is not None and gate.queue[0].is_small and time.monotonic() >= self._slow_until
+
+    def _lead_here(self, gate: _Gate) -> None:
+        """On the event loop: drive one group as far as it goes without waiting; a thread drives it to its end."""
+        with self._changed:
+            self._lined_up -= 1
+        started = time.monotonic()
+        driven = self._begin(gate, min(self._group_max, _HERE_MAX), only_small=True)
+        if not driven.go_on(may_wait=False):
+            self._leaders.submit(self._go_on, gate, driven)
+            return
+        ended = time.monotonic()
+        if ended - started > _SLOW_S:
+            self._slow_until = ended + _SLOW_FOR_S
+        with self._changed:
+            self._end(gate, driven, ended)
+            if gate.queue and not gate.holders:
+                self._start(gate)
+
+    def _go_on(self, gate: _Gate, driven: _Driven) -> None:
+        driven.go_on(may_wait=True)
+        with self._changed:
+            self._end(gate, driven, time.monotonic())
+            if gate.queue and not gate.holders:
+                self._start(gate)
 
     def _lead(self, gate: _Gate) -> None:
         """Drive one group after the other, for as long as no other table waits for a leader."""
@@ -192,40 +263,50 @@ class Gates:
         gate.company.wait(lambda: len(gate.queue))
         with self._take_turn(gate.target):
             started = time.monotonic()
-            group, expired = self._drain(gate)
-            for waiting in expired:
-                text = "the commit's time was over before its turn came; nothing was written"
-                _tell(waiting, Refused(QueueFull(text)))
-            if group:
-                _drive(gate, group)
+            driven = self._begin(gate, self._group_max)
+            driven.go_on(may_wait=True)
         with self._changed:
-            if group:
-                ended = self._recent[gate.target] = time.monotonic()
-                if self._seeks_company:
-                    back = min(len(group) + len(gate.queue), self._group_max)
-                    gate.company.expect(back, took_s=ended - started)
-            gate.is_led = False
-            if gate.holders:
-                self._changed.notify_all()
-            elif gate.queue and not self._lined_up:
-                gate.is_led = True
-                return True
-            elif gate.queue:
+            ended = time.monotonic()
+            self._end(gate, driven, ended)
+            if driven.group and self._seeks_company:
+                back = min(len(driven.group) + len(gate.queue), self._group_max)
+                gate.company.expect(back, took_s=ended - started)
+            if not gate.queue or gate.holders:
+                return False
+            if self._lined_up or self._may_lead_here(gate):
                 self._start(gate)
-            elif self.is_closing:
-                self._changed.notify_all()
-        return False
+                return False
+            gate.is_led = True
+            return True
 
-    def _drain(self, gate: _Gate) -> tuple[list[_Waiting], list[_Waiting]]:
+    def _begin(self, gate: _Gate, group_max: int, *, only_small: bool = False) -> _Driven:
+        """The next group; those whose time is over are told so."""
+        group, expired = self._drain(gate, group_max, only_small=only_small)
+        for waiting in expired:
+            text = "the commit's time was over before its turn came; nothing was written"
+            _tell(waiting, Refused(QueueFull(text)))
+        return _Driven(gate, group)
+
+    def _end(self, gate: _Gate, driven: _Driven, ended: float) -> None:
+        """With the lock held: nobody leads the gate. Who waits to hold it has it now."""
+        if driven.group:
+            self._recent[gate.target] = ended
+        gate.is_led = False
+        if gate.holders or (self.is_closing and not gate.queue):
+            self._changed.notify_all()
+
+    def _drain(
+        self, gate: _Gate, group_max: int, *, only_small: bool
+    ) -> tuple[list[_Waiting], list[_Waiting]]:
         """The next group in order of arrival; the same key twice is for two groups: the second finds the first's verdict."""
         now = time.monotonic()
         group: list[_Waiting] = []
         expired: list[_Waiting] = []
         keys: set[tuple[str, str]] = set()
         with self._changed:
-            while gate.queue and len(group) < self._group_max:
+            while gate.queue and len(group) < group_max:
                 key = (gate.queue[0].work.caller.principal, gate.queue[0].work.key)
-                if key in keys:
+                if key in keys or (only_small and not gate.queue[0].is_small):
                     break
                 waiting = gate.queue.popleft()
                 self._queued -= 1
@@ -237,23 +318,39 @@ class Gates:
         return group, expired
 
 
-def _drive(gate: _Gate, group: list[_Waiting]) -> None:
-    told: set[int] = set()
+class _Driven:
+    """A group, and who of it was told. Whatever happens to it, everybody is told something, once."""
 
-    def answer(member: int, verdict: Verdict) -> None:
-        told.add(member)
-        _tell(group[member], verdict)
+    def __init__(self, gate: _Gate, group: list[_Waiting]) -> None:
+        self.group = group
+        self._gate = gate
+        self._told: set[int] = set()
+        self._under_way: GroupUnderWay | None = None
 
-    try:
-        works = [waiting.work for waiting in group]
-        if not group[0].run(works, answer, gate.is_calm):
-            gate.met_at = time.monotonic()
-    except Exception as error:  # outermost edge of this thread: a bug, and the table's gate must go on
-        log_crash("a group crashed", error, key=group[0].work.key, members=len(group))
-    for member, waiting in enumerate(group):
-        if member not in told:  # nobody may wait for ever
-            text = "the gate failed; the outcome of this commit is not known"
-            _tell(waiting, Unknown(CommitUnknown(text)))
+    def go_on(self, *, may_wait: bool) -> bool:
+        """Drive it to its end; False: it has to wait, and may not."""
+        if not self.group:
+            return True
+        try:
+            if self._under_way is None:
+                works = [waiting.work for waiting in self.group]
+                self._under_way = self.group[0].begin(works, self._answer, self._gate.is_calm)
+            is_calm = self._under_way.go_on(may_wait=may_wait)
+            if is_calm is None and not may_wait:
+                return False
+            if not is_calm:
+                self._gate.met_at = time.monotonic()
+        except Exception as error:  # outermost edge of this thread: a bug, and the table's gate must go on
+            log_crash("a group crashed", error, key=self.group[0].work.key, members=len(self.group))
+        for member, waiting in enumerate(self.group):
+            if member not in self._told:  # nobody may wait for ever
+                text = "the gate failed; the outcome of this commit is not known"
+                _tell(waiting, Unknown(CommitUnknown(text)))
+        return True
+
+    def _answer(self, member: int, verdict: Verdict) -> None:
+        self._told.add(member)
+        _tell(self.group[member], verdict)
 
 
 def _tell(waiting: _Waiting, verdict: Verdict) -> None:

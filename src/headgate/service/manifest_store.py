@@ -21,7 +21,7 @@ from headgate.core.manifest import (
     ManifestFile,
     NewEntry,
 )
-from headgate.core.manifest_list import ManifestList, has_live_files
+from headgate.core.manifest_list import ManifestList
 from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import ManifestChanges, OwnManifests, find_changes, find_list, find_own
@@ -33,8 +33,8 @@ from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.service.kept_entries import CachedEntries, Written, count_bytes, inherit
 from headgate.service.list_tails import ListTails
+from headgate.service.live_paths import LivePaths, LoadFootprints
 from headgate.service.outbox import Write
-from headgate.service.path_index import PathIndex
 from headgate.service.placement import metadata_folder
 from headgate.service.sized_cache import SizedCache
 
@@ -46,11 +46,8 @@ _WRITTEN_BYTES_MAX = 32 << 20  # beside them: what a group has written may be re
 _DECODED_PER_ENCODED = 8  # what an encoded entry takes once decoded, roughly, as a multiple
 _CHANGES_BYTES = 1000  # what is remembered of a manifest takes beside its entries
 _OWN_BYTES, _MANIFEST_BYTES = 500, 900  # what is remembered of a snapshot takes, and of each of its manifests
+_COPIED_BYTES_MAX = 256 << 10  # of manifests that are merged while others wait
 _ENCODED_BYTES = 400  # what an encoded file takes beside its bytes
-
-# Footprints of these snapshots, of those that the store has; the caller knows whose they are.
-LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
-
 
 _Key = tuple[str, int, int | None]
 
@@ -65,7 +62,6 @@ class ManifestStore:
 
     def __init__(self, files: Files, *, limit_bytes: int, new_uuid: Callable[[], str]) -> None:
         self._files = files
-        self._limit_bytes = limit_bytes
         self._new_uuid = new_uuid
         self._lock = threading.Lock()
         share = limit_bytes // _SHARES
@@ -83,8 +79,7 @@ class ManifestStore:
         # Entries in footprints, by manifest.
         self._inline: SizedCache[str, OwnManifest] = SizedCache(2 * share)
         self._listed = 0
-        self._paths = PathIndex()
-        self._filling = object()  # of the index: blocks with this note are in it
+        self._paths = LivePaths(limit_bytes=limit_bytes // 2, read_entries=self.read_entries)
 
     @property
     def size_bytes(self) -> int:
@@ -182,13 +177,8 @@ class ManifestStore:
 
     def find_live(self, wanted: FindLive, footprints: LoadFootprints) -> FoundLive:
         """Which of the paths are live in which manifests."""
-        with self._lock:
-            if self._paths.size_bytes > self._limit_bytes // 2:
-                self._paths.clear()
-                self._filling = object()
-        perhaps = self._look_up(wanted, footprints)
         found: list[tuple[ManifestFile, ManifestEntry]] = []
-        for path, places in perhaps.items():
+        for path, places in self._paths.look_up(wanted, footprints).items():
             for place in places:
                 manifest = wanted.manifests.find(place)
                 if manifest is None or wanted.content not in (None, manifest.content):
@@ -196,58 +186,20 @@ class ManifestStore:
                 found.extend((manifest, entry) for entry in self._load(manifest).find_live(path))
         return FoundLive(tuple(found))
 
-    def _look_up(self, wanted: FindLive, footprints: LoadFootprints) -> dict[str, list[str]]:
-        """Which manifests may list the paths, by an index that holds the whole list at the moment of the look."""
-        while True:
-            self._index(wanted.manifests, footprints)
-            with self._lock:  # another table may have emptied the index since
-                if all(block.notes.get("indexed") is self._filling for block in wanted.manifests.blocks):
-                    return self._paths.find(sorted(wanted.paths))
+    def holds_none(self, wanted: FindLive) -> bool:
+        """Whether it is certain, without reading anything, that none of the paths is live."""
+        return self._paths.holds_none(wanted)
 
-    def _index(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
-        """Have every manifest of the list in the index of paths, unless it is emptied meanwhile.
+    def holds_list(self, location: str) -> bool:
+        """Whether `read_list` would read no file."""
+        return location in self._lists
 
-        Blocks are shared, so few are new.
-        """
-        with self._lock:
-            filling = self._filling
-            blocks = [block for block in manifests.blocks if block.notes.get("indexed") is not filling]
-            if not blocks:
-                return
-            new = [m for b in blocks for m in b.manifests if m.manifest_path not in self._paths]
-        by_snapshot: dict[int, list[ManifestFile]] = {}
-        for manifest in new:
-            if has_live_files(manifest):
-                by_snapshot.setdefault(manifest.added_snapshot_id, []).append(manifest)
-        hashes = self._find_hashes(by_snapshot, footprints)
-        with self._lock:
-            for manifest in new:
-                if manifest.manifest_path in hashes:
-                    self._add_paths(manifest.manifest_path, hashes[manifest.manifest_path])
-            if self._filling is filling:
-                for block in blocks:
-                    block.notes["indexed"] = filling
-
-    def _add_paths(self, manifest_path: str, hashes: bytes) -> None:
-        if self._paths.add(manifest_path, hashes):
-            self._filling = object()
-
-    def _find_hashes(
-        self, by_snapshot: Mapping[int, list[ManifestFile]], footprints: LoadFootprints
-    ) -> dict[str, bytes]:
-        hashes: dict[str, bytes] = {}
-        bodies = footprints(list(by_snapshot)) if by_snapshot else {}
-        for snapshot_id, manifests in by_snapshot.items():
-            body = bodies.get(snapshot_id)
-            known = () if body is None else decode_footprint(body) or ()
-            by_path = {own.manifest.manifest_path: own.hashes for own in known}
-            for manifest in manifests:
-                path = manifest.manifest_path
-                found = by_path.get(path)
-                if found is None:
-                    found = hash_paths(entry.file.file_path for entry in self.read_entries(manifest))
-                hashes[path] = found
-        return hashes
+    def holds_sources(self, wanted: MergeManifests) -> bool:
+        """Whether `merge_manifests` would read no file, and copy little."""
+        size_bytes = sum(manifest.manifest_length for manifest in wanted.manifests)
+        return size_bytes <= _COPIED_BYTES_MAX and all(
+            manifest.manifest_path in self._written for manifest in wanted.manifests
+        )
 
     def write_manifest(self, wanted: WriteManifest, write: Write) -> ManifestFile:
         """Encode a manifest under a name of its own, and have it written."""
@@ -411,11 +363,11 @@ class ManifestStore:
                     self._inline.put(own.manifest.manifest_path, own, size_bytes=size_bytes)
 
     def _keep_written(self, location: str, snapshot_id: int, kept: Written) -> None:
+        self._paths.add(location, kept.hashes)
         with self._lock:
             self._made.setdefault(snapshot_id, []).append(location)
             while len(self._made) > _LISTS_MAX:
                 self._made.popitem(last=False)
-            self._add_paths(location, kept.hashes)
             self._written[location] = kept
             self._written_bytes += kept.size_bytes
             while self._written_bytes > _WRITTEN_BYTES_MAX and len(self._written) > 1:

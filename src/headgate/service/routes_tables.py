@@ -142,7 +142,10 @@ def commit_table(services: Services, request: Request) -> Reply:
 
     if work.commits[0].creates():
         return finish(run_commit(services, work))
-    return later(lambda done: submit_commit(services, work, done, deadline=deadline), finish)
+    is_small = len(request.body) <= _QUICK_BYTES_MAX
+    return later(
+        lambda done: submit_commit(services, work, done, deadline=deadline, is_small=is_small), finish
+    )
 
 
 def commit_quickly(services: Services, request: Request) -> Reply | None:
@@ -220,7 +223,8 @@ def replay_unregistered(services: Services, request: Request, stored: Mapping[st
 
 _QUICK_BYTES_MAX = 64 << 10
 # Words of requests that look at files or namespaces before they are queued, or are answered by another road.
-_NEEDS_WORKER = (b"add-snapshot", b"assert-create", b"statistics")
+# So do those with escapes, which may spell such a word.
+_NEEDS_WORKER = (b"add-snapshot", b"assert-create", b"statistics", b"\\u")
 _ALL = "/v1/namespaces/{namespace}/tables"
 _ONE = "/v1/namespaces/{namespace}/tables/{table}"
 

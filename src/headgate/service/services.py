@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from headgate.core.commit import Target
-from headgate.core.locations import LocationPolicy
+from headgate.core.locations import LocationPolicy, canonical
 from headgate.files.allowed import AllowedFiles
 from headgate.files.base import Files
 from headgate.files.open import open_files
@@ -55,6 +55,14 @@ class Services:
     gates: Gates
     writers: ThreadPoolExecutor  # parallel PUTs to an object store
     background: ThreadPoolExecutor  # work that outlives its request: purges
+
+    @property
+    def is_near(self) -> bool:
+        """Whether a commit waits for nothing but this machine's disk."""
+        roots = (self.settings.warehouse_location, *self.settings.allowed_locations)
+        return self.store.is_near and all(
+            canonical(root, field="warehouse").startswith("file:") for root in roots
+        )
 
     def close(self) -> None:
         """Let go of everything. Safe to call twice."""

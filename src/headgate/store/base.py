@@ -320,6 +320,8 @@ class Refused:
 class Store(Protocol):
     """The catalog's state. See the module's docstring for the rules."""
 
+    is_near: bool  # it is on this machine: a write waits for no more than its disk
+
     def write(self, operations: Sequence[Operation]) -> Refused | None:
         """Apply all of them in one durable transaction, or none."""
 

@@ -36,6 +36,8 @@ from headgate.store.rows import RECENT_EVENTS, path_of, wanted_from
 class MemoryStore:
     """`Store` for one process and its lifetime."""
 
+    is_near = True
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closed = False

@@ -74,6 +74,8 @@ _HEADERS_A_PAGE = 500
 class PostgresStore:
     """`Store` on a PostgreSQL URL. `connection_class` is the seam where tests break a connection."""
 
+    is_near = False
+
     def __init__(
         self,
         url: str,

@@ -65,6 +65,8 @@ def connect_sqlite(path: str) -> sqlite3.Connection:
 class SqliteStore:
     """`Store` on a file. `connect` is the seam where tests break a connection."""
 
+    is_near = True
+
     def __init__(
         self, path: str | Path, *, busy_timeout_ms: int = 10_000, connect: Connect = connect_sqlite
     ) -> None:

@@ -1,0 +1,365 @@
+"""Carries out what the commit conversation asks for, for one group: effects of `core.flow` on store and files.
+
+Never decides anything about a commit itself; never deletes but when the flow says that a load has proved it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from headgate.core.build import WriteManifest, WriteManifestList
+from headgate.core.change import ChangeUpdate
+from headgate.core.commit import (
+    Answer,
+    Candidate,
+    Committed,
+    Discard,
+    Effect,
+    Head,
+    Load,
+    Loaded,
+    Refused,
+    Reply,
+    Share,
+    Swap,
+    Swapped,
+    SwapRefused,
+    SwapUnknown,
+    Target,
+    Unknown,
+    Verdict,
+    Wait,
+)
+from headgate.core.live import FindLive, FoundLive
+from headgate.core.manifest_merge import MergeManifests
+from headgate.core.table import MetadataLogEntry
+from headgate.core.window import ReadChanges, ReadManifest, ReadManifestList, ReadOwn
+from headgate.errors import (
+    BadInput,
+    CommitUnknown,
+    HeadgateError,
+)
+from headgate.format.table_metadata import encode_file
+from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
+from headgate.service.evidence import name_other
+from headgate.service.http_errors import KeyTaken, is_failure
+from headgate.service.late_verdicts import store_again, store_unchanged
+from headgate.service.logs import CommitLine, log, log_commits
+from headgate.service.outbox import Outbox
+from headgate.service.own_files import OwnFiles
+from headgate.service.placement import metadata_location
+from headgate.service.services import Services
+from headgate.service.swaps import kind_of, swap_operation, to_reply
+from headgate.store import base as store
+from headgate.store.base import EntryId
+
+_WAIT_MAX_S = 0.2
+_DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+
+
+class HasToWait:
+    """Instead of a reply: this effect may take its time."""
+
+
+class GroupDriver:
+    """State of one conversation: whom it is for, what was written, and what is still to be written."""
+
+    def __init__(
+        self,
+        services: Services,
+        works: Sequence[Work],
+        answer: Callable[[int, Verdict], None],
+        *,
+        trusts_cache: bool,
+    ) -> None:
+        self._services = services
+        self._works = works
+        self._answer = answer
+        self._answered: set[int] = set()
+        # To be logged, with the attempt and the seconds that each took.
+        self._told: list[tuple[Work, Verdict, int, float]] = []
+        self._trusts_cache = trusts_cache
+        self._outbox = Outbox(services.files, services.journal, services.writers)
+        self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
+        self._started = time.perf_counter()
+        self._attempt = 0
+        # Members of a swap that was sent, and nobody knows whether it landed; of one that did.
+        self._in_doubt: set[int] = set()
+        self._stored: set[int] = set()
+        self.heads: tuple[Head | None, ...] = ()  # as last loaded or swapped in
+        self.met_others = False  # another replica commits to the same tables
+
+    def carry_out(self, effect: Effect) -> Reply:
+        match effect:
+            case ReadManifestList():
+                return self._services.manifests.read_list(effect.location)
+            case FindLive():
+                return self._services.manifests.find_live(effect, self._load_footprints)
+            case WriteManifest():
+                return self._services.manifests.write_manifest(effect, self._outbox.put)
+            case MergeManifests():
+                return self._services.manifests.merge_manifests(effect, self._outbox.put)
+            case WriteManifestList():
+                return self._services.manifests.write_list(effect, self._outbox.put)
+            case ReadManifest():
+                return self._services.manifests.read_entries(effect.manifest)
+            case ReadOwn():
+                return self._services.manifests.read_own(effect.snapshots, self._load_footprints)
+            case ReadChanges():
+                return self._services.manifests.read_changes(effect.manifests)
+            case Load():
+                return self._load(effect)
+            case Swap():
+                return self._swap(effect)
+            case Discard():
+                self._discard(effect.candidates)
+            case Answer():
+                self.answer(effect.member, effect.verdict)
+            case Wait():
+                self._services.metrics.swap_retries.inc()
+                self.met_others = True
+                time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2**effect.attempt)))
+        return None
+
+    def carry_out_at_once(self, effect: Effect) -> Reply | HasToWait:
+        """As `carry_out`, for what needs no more than memory, or is the swap of a store that is near."""
+        manifests = self._services.manifests
+        match effect:
+            case WriteManifest() | WriteManifestList() | Swap() | Answer():
+                return self.carry_out(effect)
+            case FindLive() if manifests.holds_none(effect):
+                return FoundLive(())
+            case ReadManifestList() if manifests.holds_list(effect.location):
+                return self.carry_out(effect)
+            case MergeManifests() if manifests.holds_sources(effect):
+                return self.carry_out(effect)
+            case Load() if not effect.fresh and self._trusts_cache:
+                return self.carry_out(effect) if self._services.heads.peek(effect.targets) else HasToWait()
+        return HasToWait()
+
+    def _load_footprints(self, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for head in self.heads:
+            if head is not None and head.id:
+                found |= self._services.store.load_footprints(EntryId(head.id), snapshot_ids)
+        return found
+
+    # --- loads -------------------------------------------------------------------------------------------
+
+    def _load(self, effect: Load) -> Loaded:
+        services = self._services
+        self._attempt = effect.attempt
+        now_ms = services.clock_ms()
+        if not effect.fresh and self._trusts_cache:
+            hinted = services.heads.peek(effect.targets)
+            if hinted is not None:
+                self.heads = hinted
+                return Loaded(hinted, frozenset(), now_ms, is_hint=True)
+        remembered = services.heads.peek(effect.targets) or ()
+        heads = services.heads.load(effect.targets)
+        if any(new and old.version != new.version for old, new in zip(remembered, heads, strict=False)):
+            self.met_others = True
+        # Heads first: a swap of ours that lands between the two looks has then stored the key we find. The other
+        # way round we would see the head it made without its key, and discard the files of a live commit.
+        landed, settled = self._find_landed(only_clients=effect.attempt == 1)
+        if landed:
+            heads = services.heads.load(effect.targets)
+        self.heads = heads
+        return Loaded(heads, landed, now_ms, settled)
+
+    def _find_landed(self, *, only_clients: bool) -> tuple[frozenset[int], dict[int, HeadgateError]]:
+        """Members whose key is stored by a commit, and those whose key was stored by something else."""
+        wanted = {
+            (work.caller.principal, work.key): member
+            for member, work in enumerate(self._works)
+            if work.caller.key is not None or not only_clients
+        }
+        landed: set[int] = set()
+        settled: dict[int, HeadgateError] = {}
+        if not wanted:
+            return frozenset(), settled
+        for identity, record in self._services.store.load_keys(tuple(wanted)).items():
+            member = wanted[identity]
+            if record.fingerprint != self._works[member].caller.fingerprint:
+                settled[member] = BadInput("the key was used for another request", field="Idempotency-Key")
+            elif is_failure(record.status):  # the same request, sent twice at once: its twin has been refused
+                settled[member] = KeyTaken()
+            else:
+                landed.add(member)
+        return frozenset(landed), settled
+
+    # --- the swap ----------------------------------------------------------------------------------------
+
+    def _swap(self, effect: Swap) -> Reply:
+        services = self._services
+        operations: list[store.Operation] = []
+        heads: list[Head] = []
+        removing: set[Target] = set()
+        plain = self._find_plain(effect.shares)
+        for candidate in effect.candidates:
+            head, inline = self._write_file(candidate, is_plain=candidate.target in plain)
+            heads.append(head)
+            swap = swap_operation(candidate, head, checkpointed=inline)
+            if isinstance(swap, store.SwapEntry) and any(delta.removed for delta in swap.logs.values()):
+                removing.add(candidate.target)
+            operations.append(swap)
+        operations.extend(store.CheckEntry(EntryId(head.id), head.version) for head in effect.unchanged)
+        operations.extend(self._records(effect, heads))
+        try:
+            with services.metrics.time_files("write-manifests"):
+                journalled = self._outbox.flush()
+        except HeadgateError as error:
+            return SwapRefused(error)
+        operations.extend(journalled)
+        try:
+            with services.metrics.time_store("swap"):
+                refused = services.store.write(operations)
+        except CommitUnknown:
+            self._in_doubt.update(share.member for share in effect.shares)
+            for candidate in effect.candidates:  # it may have landed, and we may never hear of it
+                services.housekeeper.checkpoint_soon(candidate.target)
+            return SwapUnknown()
+        if refused is not None:
+            return to_reply(refused, effect.candidates)
+        if journalled:
+            size_bytes = sum(put.file.size_bytes for put in journalled)
+            services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
+        services.metrics.group_size.observe(len(effect.shares))
+        for candidate, head in zip(effect.candidates, heads, strict=True):
+            self._remember(candidate, head, removes=candidate.target in removing)
+            self._clean_up(candidate)
+        self._stored.update(share.member for share in effect.shares)
+        new = {head.id: head for head in heads}
+        self.heads = tuple(None if head is None else new.get(head.id, head) for head in self.heads)
+        return Swapped(tuple(heads))
+
+    def _find_plain(self, shares: Iterable[Share]) -> set[Target]:
+        """Tables that some member changes by plain updates: its engine expects a metadata file for them."""
+        return {
+            commit.target
+            for share in shares
+            for commit in self._works[share.member].commits
+            if not all(isinstance(update, ChangeUpdate) for update in commit.updates)
+        }
+
+    def _write_file(self, candidate: Candidate, *, is_plain: bool) -> tuple[Head, bool]:
+        """Name the metadata file, and have it written with a plain commit if it is small; else it is a checkpoint's."""
+        services = self._services
+        base, metadata = candidate.base, candidate.metadata
+        version = 1 if base is None else base.version + 1
+        envelope = metadata.envelope
+        location = metadata_location(
+            envelope.location, envelope.properties, version=version, uuid=services.new_uuid()
+        )
+        small = metadata.size_bytes() <= services.settings.metadata_inline_bytes
+        inline = base is None or (is_plain and small)
+        if inline:
+            self._outbox.put(location, b"".join(encode_file(metadata)))
+            self._metadata_files[id(candidate)] = (candidate, location)
+        written = MetadataLogEntry(metadata_file=location, timestamp_ms=envelope.last_updated_ms)
+        checkpoint = written if inline or base is None else base.checkpoint
+        id_ = services.new_uuid() if base is None else base.id
+        return Head(id_, version, metadata, location, checkpoint), inline
+
+    def _records(self, effect: Swap, heads: Sequence[Head]) -> Iterable[store.Operation]:
+        """Keys, events and footprints, each kind in one run: the store writes a run at once."""
+        now_ms = self._services.clock_ms()
+        by_target = {c.target: (c, head) for c, head in zip(effect.candidates, heads, strict=True)}
+        for share in effect.shares:
+            yield key_operation(self._works[share.member], share, by_target, now_ms=now_ms)
+        yield from event_operations(self._works, effect.shares, by_target, now_ms=now_ms)
+        for candidate, head in by_target.values():
+            for snapshot in added_snapshots(candidate.updates):
+                body = (
+                    None if snapshot.manifest_list is None else self._services.manifests.footprint(snapshot)
+                )
+                if body is not None:
+                    yield store.PutFootprint(EntryId(head.id), snapshot.snapshot_id, body)
+        for share in effect.shares:
+            yield from self._works[share.member].also
+
+    def _remember(self, candidate: Candidate, head: Head, *, removes: bool) -> None:
+        self._services.heads.put_swapped(candidate.target, head, base=candidate.base, removes=removes)
+        if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
+            self._services.housekeeper.checkpoint_soon(candidate.target)
+
+    def _discard(self, candidates: Iterable[Candidate]) -> None:
+        for candidate in candidates:
+            metadata = self._metadata_files.pop(id(candidate), None)
+            files = candidate.written if metadata is None else (*candidate.written, metadata[1])
+            written = self._outbox.recall(files)
+            if not written:
+                continue
+            try:
+                self._services.files.delete(written)
+            except HeadgateError as error:  # the verdict stands, and a file too many does no harm
+                location = candidate.metadata.envelope.location
+                log(logging.WARNING, "discarded files were not deleted", location=location, error=str(error))
+
+    def _clean_up(self, candidate: Candidate) -> None:
+        """Delete metadata files that fell off the log, for tables that ask for it, after the commit."""
+        base, envelope = candidate.base, candidate.metadata.envelope
+        if base is None or envelope.properties.get(_DELETE_AFTER_COMMIT, "").lower() != "true":
+            return
+        kept = {entry.metadata_file for entry in envelope.metadata_log}
+        gone = [e.metadata_file for e in base.metadata.envelope.metadata_log if e.metadata_file not in kept]
+        if not gone:
+            return
+        try:
+            OwnFiles(self._services, envelope, entry_id=base.id, exclusive=True).delete(gone)
+        except HeadgateError as error:  # the commit has landed, and a file too many does no harm
+            log(logging.WARNING, "old metadata was not deleted", location=envelope.location, error=str(error))
+
+    # --- verdicts ----------------------------------------------------------------------------------------
+
+    def describe_failure(self, member: int, error: HeadgateError) -> Verdict:
+        """What an error that ended the conversation means for a member."""
+        if member in self._in_doubt:
+            return Unknown(CommitUnknown(f"the outcome of this commit is not known: {error.message}"))
+        return Refused(error)
+
+    def answer(self, member: int, verdict: Verdict) -> None:
+        """Hand out a verdict, once."""
+        if member in self._answered:
+            return
+        self._answered.add(member)
+        work = self._works[member]
+        if isinstance(verdict, Committed) and verdict.replayed:
+            for commit in work.commits:  # whoever's swap it was may have died before its checkpoint
+                self._services.housekeeper.checkpoint_soon(commit.target)
+            if verdict.candidates:
+                verdict = store_again(self._services, work, verdict)
+        elif isinstance(verdict, Committed) and not verdict.candidates and member not in self._stored:
+            verdict = store_unchanged(self._services, work, verdict)
+        if not isinstance(verdict, Committed):
+            name_other(verdict.error, self.heads, self._services.store)
+        word = "committed" if isinstance(verdict, Committed) else kind_of(verdict.error)
+        self._services.metrics.count_commit(word)
+        self._told.append((work, verdict, self._attempt, time.perf_counter() - self._started))
+        self._answer(member, verdict)
+
+    def log_verdicts(self) -> None:
+        """One structured line for every table of the commits that were answered."""
+        lines: list[CommitLine] = []
+        for work, verdict, attempt, elapsed_s in self._told:
+            word = {Committed: "committed", Refused: "refused", Unknown: "unknown"}[type(verdict)]
+            built = {c.target: c for c in verdict.candidates} if isinstance(verdict, Committed) else {}
+            for commit in work.commits:
+                candidate = built.get(commit.target)
+                base = candidate.base if candidate is not None else None
+                lines.append(
+                    CommitLine(
+                        table=".".join((*commit.target[0], commit.target[1])),
+                        key=work.key,
+                        attempt=attempt,
+                        base=None if base is None else base.metadata.envelope.current_snapshot_id,
+                        head=None if candidate is None else candidate.metadata.envelope.current_snapshot_id,
+                        verdict=word,
+                        elapsed_ms=elapsed_s * 1000,
+                    )
+                )
+        self._told.clear()
+        log_commits(lines)

@@ -1,0 +1,112 @@
+"""Is this path live? One index of paths for all manifests of the process, filled as lists are asked about.
+
+The index says "perhaps" or "certainly not" (see `path_index`); who finds a manifest here reads it to be sure. It fills
+from footprints or, where there is none, from the files. Over its limit it is emptied, and fills again. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from headgate.core.live import FindLive
+from headgate.core.manifest import ManifestEntry, ManifestFile
+from headgate.core.manifest_list import Block, ManifestList, has_live_files
+from headgate.format.footprints import decode_footprint, hash_paths
+from headgate.service.path_index import PathIndex
+
+# Footprints of these snapshots, of those that the store has; the caller knows whose they are.
+LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
+
+
+class LivePaths:
+    """The index, and what of which lists is in it."""
+
+    def __init__(
+        self, *, limit_bytes: int, read_entries: Callable[[ManifestFile], tuple[ManifestEntry, ...]]
+    ) -> None:
+        self._limit_bytes, self._read_entries = limit_bytes, read_entries
+        self._lock = threading.Lock()
+        self._paths = PathIndex()
+        self._filling = object()  # of the index: blocks with this note are in it
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory it takes, roughly."""
+        return self._paths.size_bytes
+
+    def add(self, manifest_path: str, hashes: bytes) -> None:
+        """A manifest with these paths was written here."""
+        with self._lock:
+            self._add(manifest_path, hashes)
+
+    def holds_none(self, wanted: FindLive) -> bool:
+        """Whether it is certain at once that none of the paths is live; False: somebody has to look closer."""
+        with self._lock:
+            blocks, new = self._find_new(wanted.manifests)
+            if new or self._paths.size_bytes > self._limit_bytes:
+                return False
+            for block in blocks:
+                block.notes["indexed"] = self._filling
+            return not self._paths.find(wanted.paths)
+
+    def look_up(self, wanted: FindLive, footprints: LoadFootprints) -> dict[str, list[str]]:
+        """Which manifests may list the paths, by an index that holds the whole list at the moment of the look."""
+        with self._lock:
+            if self._paths.size_bytes > self._limit_bytes:
+                self._paths.clear()
+                self._filling = object()
+        while True:
+            self._fill(wanted.manifests, footprints)
+            with self._lock:  # another table may have emptied the index since
+                if all(block.notes.get("indexed") is self._filling for block in wanted.manifests.blocks):
+                    return self._paths.find(sorted(wanted.paths))
+
+    def _fill(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
+        """Have every manifest of the list in the index, unless it is emptied meanwhile.
+
+        Blocks are shared, so few are new.
+        """
+        with self._lock:
+            filling = self._filling
+            blocks, new = self._find_new(manifests)
+        if not blocks:
+            return
+        by_snapshot: dict[int, list[ManifestFile]] = {}
+        for manifest in new:
+            if has_live_files(manifest):
+                by_snapshot.setdefault(manifest.added_snapshot_id, []).append(manifest)
+        hashes = self._find_hashes(by_snapshot, footprints)
+        with self._lock:
+            for manifest in new:
+                if manifest.manifest_path in hashes:
+                    self._add(manifest.manifest_path, hashes[manifest.manifest_path])
+            if self._filling is filling:
+                for block in blocks:
+                    block.notes["indexed"] = filling
+
+    def _find_new(self, manifests: ManifestList) -> tuple[list[Block], list[ManifestFile]]:
+        """With the lock held: blocks that were not looked through, and manifests in them that are not indexed."""
+        blocks = [block for block in manifests.blocks if block.notes.get("indexed") is not self._filling]
+        return blocks, [m for b in blocks for m in b.manifests if m.manifest_path not in self._paths]
+
+    def _add(self, manifest_path: str, hashes: bytes) -> None:
+        if self._paths.add(manifest_path, hashes):
+            self._filling = object()
+
+    def _find_hashes(
+        self, by_snapshot: Mapping[int, list[ManifestFile]], footprints: LoadFootprints
+    ) -> dict[str, bytes]:
+        hashes: dict[str, bytes] = {}
+        bodies = footprints(list(by_snapshot)) if by_snapshot else {}
+        for snapshot_id, manifests in by_snapshot.items():
+            body = bodies.get(snapshot_id)
+            known = () if body is None else decode_footprint(body) or ()
+            by_path = {own.manifest.manifest_path: own.hashes for own in known}
+            for manifest in manifests:
+                path = manifest.manifest_path
+                found = by_path.get(path)
+                if found is None:
+                    found = hash_paths(entry.file.file_path for entry in self._read_entries(manifest))
+                hashes[path] = found
+        return hashes
