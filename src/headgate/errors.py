@@ -165,6 +165,10 @@ class Overloaded(HeadgateError):
         self.retry_after_s = retry_after_s
 
 
+class WouldWait(Overloaded):
+    """Somebody is in the way, and the caller waits for nobody: nothing was done, and who may wait can try."""
+
+
 class QueueFull(Overloaded):
     """Too many commits of a table wait, or too many jobs, or a commit's time was over before its turn: nothing happened."""
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as field_
 
+import msgspec
+
 from headgate.core.build import PlanEffect, PlanReply
 from headgate.core.change import ChangeUpdate
 from headgate.core.table import MetadataLogEntry, TableMetadata
@@ -19,8 +21,7 @@ from headgate.errors import CommitUnknown, HeadgateError
 Target = tuple[tuple[str, ...], str]  # namespace levels and name
 
 
-@dataclass(frozen=True, slots=True)
-class TableCommit:
+class TableCommit(Record):
     """The commit of one table: what must hold, and what to change, by plain updates and by changes, in order.
 
     `reads` is a read set: validations without a change. A table with a read set alone is judged, not written.
@@ -33,7 +34,7 @@ class TableCommit:
     updates: tuple[TableUpdate | ChangeUpdate, ...]
     reads: ChangeUpdate | None = None
     field: str = ""
-    properties: Mapping[str, str | None] = field_(default_factory=dict)
+    properties: Mapping[str, str | None] = msgspec.field(default_factory=dict)
 
     def path(self, part: str) -> str:
         """A field of this commit as errors name it."""

@@ -131,7 +131,9 @@ class EncodedLog(Record):
     def find(self, key: int) -> LogItem | None:
         """The newest item of this key."""
         if key in self._tail_keys:
-            return next(item for item in reversed(self._tail) if item.key == key)
+            for item in reversed(self._tail):
+                if item.key == key:
+                    return item
         for block in reversed(self._blocks):
             if (found := block.index.get(key)) is not None:
                 return found

@@ -23,6 +23,7 @@ MAIN = "main"
 FORMAT_VERSIONS = (1, 2, 3)
 FORMAT_VERSION_DEFAULT = 2
 _LOOK_BACK = 16  # items between a snapshot and its parent, before the parent is looked up
+_SNAPSHOTS_MAX = 256
 _STEPS_MAX = (
     16_384  # decoded steps that are remembered, of all tables: a window is walked by one change after another
 )
@@ -142,7 +143,7 @@ class TableMetadata(Record):
     def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Decode one snapshot, or None when there is none of that id."""
         item = self.snapshots.find(snapshot_id)
-        return None if item is None else _SNAPSHOT.decode(item.body)
+        return None if item is None else _decode_snapshot(item.body)
 
     def walk_back(self, snapshot_id: int | None, *, until: int | None) -> Iterator[Snapshot]:
         """This snapshot, its parent and so on, as far as they are known and before `until`.
@@ -213,6 +214,12 @@ _STEP = msgspec.json.Decoder(_Step)
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 _HISTORY = msgspec.json.Decoder(HistoryEntry)
 _ENTRIES = msgspec.json.Decoder(list[HistoryEntry])
+
+
+@lru_cache(maxsize=_SNAPSHOTS_MAX)
+def _decode_snapshot(body: bytes) -> Snapshot:
+    """Those of the last commits are looked at several times in a row."""
+    return _SNAPSHOT.decode(body)
 
 
 @lru_cache(maxsize=_STEPS_MAX)

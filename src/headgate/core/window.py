@@ -22,13 +22,13 @@ from headgate.core.manifest import (
 )
 from headgate.core.manifest_list import ManifestList
 from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.value import Record
 from headgate.errors import InvariantBroken, Unsupported
 
 _Entry = TypeVar("_Entry", ManifestEntry, NewEntry)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadManifestList:
+class ReadManifestList(Record):
     """Answered by a `ManifestList`."""
 
     location: str

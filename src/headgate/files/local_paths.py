@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headgate.errors import AlreadyExists, HeadgateError, LocationRefused, NotFound, StorageFailed
 
@@ -28,8 +28,7 @@ _ERRORS: dict[int, Callable[[str], HeadgateError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A location taken apart: the root's real path, the folders below it, and the last name."""
 
     location: str

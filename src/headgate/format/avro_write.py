@@ -24,44 +24,20 @@ _SYNC_BYTES = 16
 _BLOCK_BYTES = 256 * 1024
 _STORED_BYTES_MAX = 1024  # blocks up to this size are not worth compressing
 _DEFLATE_LEVEL = 1  # 3 % larger than level 6, and cheaper (docs/adr/0005)
-_SHORT = tuple(bytes((n,)) for n in range(0x80))
 
 
 def encode_long(number: int) -> bytes:
     """A zig-zag number of at most 64 bits."""
-    left = number << 1 ^ number >> 63
-    if left < 0x80:
-        return _SHORT[left]
-    if left < 0x4000:
-        return bytes((left & 0x7F | 0x80, left >> 7))
-    if left < 0x200000:
-        return bytes((left & 0x7F | 0x80, left >> 7 & 0x7F | 0x80, left >> 14))
-    return encode_longs((number,))
+    return _SMALL[number] if 0 <= number < _SMALL_MAX else _encode_large(number)
 
 
 def encode_longs(numbers: Iterable[int]) -> bytes:
     """Several numbers, one after the other."""
-    out = bytearray()
-    for number in numbers:
-        if 0 <= number < 0x40:
-            out.append(number << 1)
-            continue
-        left = number << 1 ^ number >> 63
-        if left >> 32:
-            out += _encode_large(left)
-            continue
-        while left > 0x7F:  # at most four turns
-            out.append(left & 0x7F | 0x80)
-            left >>= 7
-        out.append(left)
-    return bytes(out)
+    return b"".join([_SMALL[n] if 0 <= n < _SMALL_MAX else _encode_large(n) for n in numbers])
 
 
-@lru_cache(maxsize=4096)
-def _encode_large(left: int) -> bytes:
-    """A large number, after zig-zag: mostly the id of a snapshot, which is said again and again."""
-    if left >> 64:
-        raise InvariantBroken("invariant broken: a number has more than 64 bits")
+def _encode_digits(left: int) -> bytes:
+    """A number after zig-zag: seven bits a byte, the lowest first."""
     out = bytearray()
     while left > 0x7F:  # at most nine turns
         out.append(left & 0x7F | 0x80)
@@ -70,10 +46,23 @@ def _encode_large(left: int) -> bytes:
     return bytes(out)
 
 
+@lru_cache(maxsize=4096)
+def _encode_large(number: int) -> bytes:
+    """Mostly the id of a snapshot, which is said again and again."""
+    left = number << 1 ^ number >> 63
+    if left >> 64:
+        raise InvariantBroken("invariant broken: a number has more than 64 bits")
+    return _encode_digits(left)
+
+
+_SMALL_MAX = 0x2000  # what two bytes hold
+_SMALL = tuple(_encode_digits(number << 1) for number in range(_SMALL_MAX))
+
+
 def encode_sized(data: bytes) -> bytes:
     """A string or bytes: a length, then that much."""
     size = len(data)
-    return (_SHORT[size << 1] if size < 0x40 else encode_long(size)) + data
+    return (_SMALL[size] if size < _SMALL_MAX else _encode_large(size)) + data
 
 
 # --- values in a union with null, which is its first branch ---------------------------------------------

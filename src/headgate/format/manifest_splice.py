@@ -8,20 +8,19 @@ decoded and encoded. The result reads the same whichever was taken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headgate.core.manifest import ManifestContent, ManifestEntry, ManifestFile
 from headgate.core.manifest_merge import AddedTwice
 from headgate.core.merged_entries import merge_entries
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
+from headgate.core.value import Record
 from headgate.errors import InvariantBroken
 from headgate.format.manifest_encode import EncodedFile, EncodedManifest, ManifestEncoder
 from headgate.format.manifests import decode_manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Record):
     """A manifest to be merged, as the head lists it, and what the caller has of it: its bytes, its entries or both.
 
     `files` are those of `entries`, in order, as they were encoded for the manifest.

@@ -58,9 +58,16 @@ class Authenticator:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, tuple[int, Principal | None]] = OrderedDict()
         self._proved: OrderedDict[bytes, int] = OrderedDict()
+        self._signed: OrderedDict[str, tuple[Signed, int]] = (
+            OrderedDict()
+        )  # by header; good until then, in seconds
 
     def read_header(self, header: str | None) -> Credential:
         """What the Authorization header claims, without asking the store."""
+        now_s = self._clock_ms() // 1000
+        known = self._signed.get(header or "")
+        if known is not None and now_s < known[1]:
+            return known[0]
         scheme, _, value = (header or "").strip().partition(" ")
         value = value.strip()
         if scheme.lower() != "bearer" or not value:
@@ -68,10 +75,11 @@ class Authenticator:
         client_id, colon, secret = value.partition(":")
         if colon:
             return Unproved(client_id, secret)
-        claims = tokens.verify_token(
-            self._key, value, now_s=self._clock_ms() // 1000, lifetime_max_s=self._lifetime_max_s()
-        )
-        return Signed(claims.principal)
+        claims = tokens.verify_token(self._key, value, now_s=now_s, lifetime_max_s=self._lifetime_max_s())
+        signed = Signed(claims.principal)
+        with self._lock:
+            _remember(self._signed, header or "", (signed, claims.expires_at_s))
+        return signed
 
     def identify(self, credential: Credential, address: str) -> tuple[str, Role]:
         """The principal and its role now; Unauthenticated when it is gone or proved nothing."""

@@ -7,13 +7,13 @@ client sent; a key's record holds enough to answer again. Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from headgate.core.commit import Candidate, Head, Share, TableCommit, Target
 from headgate.core.table import Snapshot
 from headgate.core.updates import AddSnapshot, TableUpdate
+from headgate.core.value import Record
 from headgate.service.roles import Caller
 from headgate.store.base import EntryId, Event, KeyRecord, Operation, PutEvent, PutKey
 
@@ -22,8 +22,7 @@ _UPDATES_BYTES_MAX = 64 << 10
 _FOLDED_MAX = 1000  # members that the event of a folded snapshot names
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """Who commits what, under which key, and how the answer is rebuilt when the key comes again."""
 
     caller: Caller
@@ -36,8 +35,7 @@ class Work:
     fold: bool | None = None  # whether its append may share a snapshot; None: as the table says
 
 
-@dataclass(frozen=True, slots=True)
-class Landed:
+class Landed(Record):
     """A table's commit that was published: where its metadata is, and which snapshots it brought."""
 
     metadata_location: str

@@ -219,9 +219,12 @@ class Gates:
         gate.is_led = True
         self._lined_up += 1
         if self._soon is not None and self._may_lead_here(gate):
-            self._soon(partial(self._lead_here, gate))
-        else:
-            self._leaders.submit(self._lead, gate)
+            try:
+                self._soon(partial(self._lead_here, gate))
+                return
+            except RuntimeError:  # the event loop has ended
+                self._soon = None
+        self._leaders.submit(self._lead, gate)
 
     def _may_lead_here(self, gate: _Gate) -> bool:
         """With the lock held."""
@@ -233,18 +236,23 @@ class Gates:
             self._lined_up -= 1
         started = time.monotonic()
         driven = self._begin(gate, min(self._group_max, _HERE_MAX), only_small=True)
-        if not driven.go_on(may_wait=False):
-            self._leaders.submit(self._go_on, gate, driven)
-            return
+        is_done = driven.go_on(may_wait=False)
         ended = time.monotonic()
         if ended - started > _SLOW_S:
             self._slow_until = ended + _SLOW_FOR_S
+        if not is_done:
+            with self._changed:
+                self._lined_up += 1
+            self._leaders.submit(self._go_on, gate, driven)
+            return
         with self._changed:
             self._end(gate, driven, ended)
             if gate.queue and not gate.holders:
                 self._start(gate)
 
     def _go_on(self, gate: _Gate, driven: _Driven) -> None:
+        with self._changed:
+            self._lined_up -= 1
         driven.go_on(may_wait=True)
         with self._changed:
             self._end(gate, driven, time.monotonic())

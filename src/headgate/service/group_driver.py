@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.change import ChangeUpdate
@@ -41,6 +42,8 @@ from headgate.errors import (
     BadInput,
     CommitUnknown,
     HeadgateError,
+    InvariantBroken,
+    WouldWait,
 )
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
@@ -64,6 +67,15 @@ class HasToWait:
     """Instead of a reply: this effect may take its time."""
 
 
+class _Prepared(NamedTuple):
+    """A swap whose files are written."""
+
+    operations: list[store.Operation]
+    heads: list[Head]
+    removing: set[Target]  # tables of which it removes snapshots
+    journalled: list[store.PutFile]
+
+
 class GroupDriver:
     """State of one conversation: whom it is for, what was written, and what is still to be written."""
 
@@ -84,6 +96,7 @@ class GroupDriver:
         self._trusts_cache = trusts_cache
         self._outbox = Outbox(services.files, services.journal, services.writers)
         self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
+        self._prepared: _Prepared | None = None  # a swap that has to wait
         self._started = time.perf_counter()
         self._attempt = 0
         # Members of a swap that was sent, and nobody knows whether it landed; of one that did.
@@ -113,7 +126,10 @@ class GroupDriver:
             case Load():
                 return self._load(effect)
             case Swap():
-                return self._swap(effect)
+                reply = self._swap(effect)
+                if isinstance(reply, HasToWait):
+                    raise InvariantBroken("invariant broken: a swap that may wait did not")
+                return reply
             case Discard():
                 self._discard(effect.candidates)
             case Answer():
@@ -128,8 +144,11 @@ class GroupDriver:
         """As `carry_out`, for what needs no more than memory, or is the swap of a store that is near."""
         manifests = self._services.manifests
         match effect:
-            case WriteManifest() | WriteManifestList() | Swap() | Answer():
+            case WriteManifest() | WriteManifestList() | Answer():
                 return self.carry_out(effect)
+            case Swap() if not self._outbox.waits and not any(map(_cleans_up, effect.candidates)):
+                with self._services.store.at_once():
+                    return self._swap(effect)
             case FindLive() if manifests.holds_none(effect):
                 return FoundLive(())
             case ReadManifestList() if manifests.holds_list(effect.location):
@@ -193,8 +212,40 @@ class GroupDriver:
 
     # --- the swap ----------------------------------------------------------------------------------------
 
-    def _swap(self, effect: Swap) -> Reply:
+    def _swap(self, effect: Swap) -> Reply | HasToWait:
         services = self._services
+        prepared = self._prepared or self._prepare(effect)
+        if isinstance(prepared, SwapRefused):
+            return prepared
+        operations, heads, removing, journalled = self._prepared = prepared
+        try:
+            with services.metrics.time_store("swap"):
+                refused = services.store.write(operations)
+        except WouldWait:
+            return HasToWait()
+        except CommitUnknown:
+            self._in_doubt.update(share.member for share in effect.shares)
+            for candidate in effect.candidates:  # it may have landed, and we may never hear of it
+                services.housekeeper.checkpoint_soon(candidate.target)
+            self._prepared = None
+            return SwapUnknown()
+        self._prepared = None
+        if refused is not None:
+            return to_reply(refused, effect.candidates)
+        if journalled:
+            size_bytes = sum(put.file.size_bytes for put in journalled)
+            services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
+        services.metrics.group_size.observe(len(effect.shares))
+        for candidate, head in zip(effect.candidates, heads, strict=True):
+            self._remember(candidate, head, removes=candidate.target in removing)
+            self._clean_up(candidate)
+        self._stored.update(share.member for share in effect.shares)
+        new = {head.id: head for head in heads}
+        self.heads = tuple(None if head is None else new.get(head.id, head) for head in self.heads)
+        return Swapped(tuple(heads))
+
+    def _prepare(self, effect: Swap) -> _Prepared | SwapRefused:
+        """Have the files written; what is left is the one write."""
         operations: list[store.Operation] = []
         heads: list[Head] = []
         removing: set[Target] = set()
@@ -209,32 +260,11 @@ class GroupDriver:
         operations.extend(store.CheckEntry(EntryId(head.id), head.version) for head in effect.unchanged)
         operations.extend(self._records(effect, heads))
         try:
-            with services.metrics.time_files("write-manifests"):
+            with self._services.metrics.time_files("write-manifests"):
                 journalled = self._outbox.flush()
         except HeadgateError as error:
             return SwapRefused(error)
-        operations.extend(journalled)
-        try:
-            with services.metrics.time_store("swap"):
-                refused = services.store.write(operations)
-        except CommitUnknown:
-            self._in_doubt.update(share.member for share in effect.shares)
-            for candidate in effect.candidates:  # it may have landed, and we may never hear of it
-                services.housekeeper.checkpoint_soon(candidate.target)
-            return SwapUnknown()
-        if refused is not None:
-            return to_reply(refused, effect.candidates)
-        if journalled:
-            size_bytes = sum(put.file.size_bytes for put in journalled)
-            services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
-        services.metrics.group_size.observe(len(effect.shares))
-        for candidate, head in zip(effect.candidates, heads, strict=True):
-            self._remember(candidate, head, removes=candidate.target in removing)
-            self._clean_up(candidate)
-        self._stored.update(share.member for share in effect.shares)
-        new = {head.id: head for head in heads}
-        self.heads = tuple(None if head is None else new.get(head.id, head) for head in self.heads)
-        return Swapped(tuple(heads))
+        return _Prepared([*operations, *journalled], heads, removing, journalled)
 
     def _find_plain(self, shares: Iterable[Share]) -> set[Target]:
         """Tables that some member changes by plain updates: its engine expects a metadata file for them."""
@@ -302,7 +332,7 @@ class GroupDriver:
     def _clean_up(self, candidate: Candidate) -> None:
         """Delete metadata files that fell off the log, for tables that ask for it, after the commit."""
         base, envelope = candidate.base, candidate.metadata.envelope
-        if base is None or envelope.properties.get(_DELETE_AFTER_COMMIT, "").lower() != "true":
+        if base is None or not _cleans_up(candidate):
             return
         kept = {entry.metadata_file for entry in envelope.metadata_log}
         gone = [e.metadata_file for e in base.metadata.envelope.metadata_log if e.metadata_file not in kept]
@@ -363,3 +393,7 @@ class GroupDriver:
                 )
         self._told.clear()
         log_commits(lines)
+
+
+def _cleans_up(candidate: Candidate) -> bool:
+    return candidate.metadata.envelope.properties.get(_DELETE_AFTER_COMMIT, "").lower() == "true"

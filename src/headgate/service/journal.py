@@ -32,6 +32,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from headgate.core.value import Record
 from headgate.errors import HeadgateError, LocationRefused, StorageFailed
 from headgate.files.base import Files
 from headgate.service.logs import log
@@ -57,8 +58,7 @@ _EVER_MS = (1 << 63) - 1
 _SYNC_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Record):
     """The last bytes of a file are those of another one, which the same swap or an earlier one publishes."""
 
     base: str

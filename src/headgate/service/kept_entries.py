@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.value import Record
 from headgate.format.manifest_encode import EncodedFile
 
 _ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
@@ -36,8 +36,7 @@ class CachedEntries:
         return self._live.get(path, ())
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Record):
     """A manifest written here. Of a merged one, whose blocks were copied, the bytes are kept instead of entries."""
 
     hashes: bytes

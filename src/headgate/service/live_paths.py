@@ -38,17 +38,22 @@ class LivePaths:
     def add(self, manifest_path: str, hashes: bytes) -> None:
         """A manifest with these paths was written here."""
         with self._lock:
-            self._add(manifest_path, hashes)
+            if self._paths.add(manifest_path, hashes):
+                self._filling = object()
 
     def holds_none(self, wanted: FindLive) -> bool:
         """Whether it is certain at once that none of the paths is live; False: somebody has to look closer."""
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
             blocks, new = self._find_new(wanted.manifests)
             if new or self._paths.size_bytes > self._limit_bytes:
                 return False
             for block in blocks:
                 block.notes["indexed"] = self._filling
             return not self._paths.find(wanted.paths)
+        finally:
+            self._lock.release()
 
     def look_up(self, wanted: FindLive, footprints: LoadFootprints) -> dict[str, list[str]]:
         """Which manifests may list the paths, by an index that holds the whole list at the moment of the look."""
@@ -77,10 +82,12 @@ class LivePaths:
             if has_live_files(manifest):
                 by_snapshot.setdefault(manifest.added_snapshot_id, []).append(manifest)
         hashes = self._find_hashes(by_snapshot, footprints)
+        for manifest in new:
+            if manifest.manifest_path in hashes:
+                self.add(
+                    manifest.manifest_path, hashes[manifest.manifest_path]
+                )  # one by one: others wait for this
         with self._lock:
-            for manifest in new:
-                if manifest.manifest_path in hashes:
-                    self._add(manifest.manifest_path, hashes[manifest.manifest_path])
             if self._filling is filling:
                 for block in blocks:
                     block.notes["indexed"] = filling
@@ -89,10 +96,6 @@ class LivePaths:
         """With the lock held: blocks that were not looked through, and manifests in them that are not indexed."""
         blocks = [block for block in manifests.blocks if block.notes.get("indexed") is not self._filling]
         return blocks, [m for b in blocks for m in b.manifests if m.manifest_path not in self._paths]
-
-    def _add(self, manifest_path: str, hashes: bytes) -> None:
-        if self._paths.add(manifest_path, hashes):
-            self._filling = object()
 
     def _find_hashes(
         self, by_snapshot: Mapping[int, list[ManifestFile]], footprints: LoadFootprints

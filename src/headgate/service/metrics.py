@@ -2,15 +2,62 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class _Answered(Collector):
+    """Requests and how long they took: counted with every commit, so by additions, and described when asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, str, int], int] = {}
+        self._times: dict[tuple[str, str], list[int]] = {}  # by bucket; the last is for what took longer
+        self._sums: dict[tuple[str, str], float] = {}
+
+    def count(self, method: str, route: str, status: int, elapsed_s: float) -> None:
+        """One request answered."""
+        answered, timed = (method, route, status), (method, route)
+        with self._lock:
+            self._counts[answered] = self._counts.get(answered, 0) + 1
+            if timed not in self._times:
+                self._times[timed], self._sums[timed] = [0] * (len(_LATENCIES_S) + 1), 0.0
+            self._times[timed][bisect_left(_LATENCIES_S, elapsed_s)] += 1
+            self._sums[timed] += elapsed_s
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing before it is asked for."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """As a counter and a histogram of Prometheus."""
+        requests = CounterMetricFamily(
+            "headgate_http_requests", "Requests answered", labels=("method", "route", "status")
+        )
+        seconds = HistogramMetricFamily(
+            "headgate_http_request_seconds", "Time to answer", labels=("method", "route")
+        )
+        with self._lock:
+            for (method, route, status), count in self._counts.items():
+                requests.add_metric((method, route, str(int(status))), count)
+            for labels, times in self._times.items():
+                bounds = [*map(floatToGoString, _LATENCIES_S), "+Inf"]
+                buckets = list(zip(bounds, accumulate(map(float, times)), strict=True))
+                seconds.add_metric(labels, buckets, self._sums[labels])
+        return requests, seconds
 
 
 class Metrics:
@@ -18,19 +65,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "headgate_http_requests",
-            "Requests answered",
-            ("method", "route", "status"),
-            registry=self.registry,
-        )
-        self.request_seconds = Histogram(
-            "headgate_http_request_seconds",
-            "Time to answer",
-            ("method", "route"),
-            buckets=_LATENCIES_S,
-            registry=self.registry,
-        )
+        self._answered = _Answered()
+        self.registry.register(self._answered)
         self.in_flight = Gauge(
             "headgate_http_in_flight", "Requests in the service now", registry=self.registry
         )
@@ -104,25 +140,18 @@ class Metrics:
             ("kind",),
             registry=self.registry,
         )
-
-        # To find a child by its labels takes longer than to count; methods, routes and statuses are few.
-        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._verdicts: dict[str, Counter] = {}  # to find a child by its labels takes longer than to count
 
     def count_request(self, *, method: str, route: str, status: int, elapsed_s: float) -> None:
         """One request answered."""
-        found = self._answered.get((method, route, status))
-        if found is None:
-            counter = self.requests.labels(method, route, str(int(status)))
-            found = self._answered[method, route, status] = (
-                counter,
-                self.request_seconds.labels(method, route),
-            )
-        found[0].inc()
-        found[1].observe(elapsed_s)
+        self._answered.count(method, route, status, elapsed_s)
 
     def count_commit(self, verdict: str) -> None:
         """One commit judged."""
-        self.commits.labels(verdict).inc()
+        found = self._verdicts.get(verdict)
+        if found is None:
+            found = self._verdicts[verdict] = self.commits.labels(verdict)
+        found.inc()
 
     @contextmanager
     def time_store(self, operation: str) -> Iterator[None]:

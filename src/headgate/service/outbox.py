@@ -43,6 +43,11 @@ class Outbox:
         else:
             self._begun[location] = self._begin(location, data)
 
+    @property
+    def waits(self) -> bool:
+        """Whether `flush` has files to wait for that are being written already."""
+        return bool(self._begun)
+
     def flush(self) -> list[PutFile]:
         """Have everything written; for what is not durable yet, the rows of the journal."""
         waiting, self._waiting = self._waiting, {}

@@ -10,9 +10,9 @@ admin     the rest: create, drop, rename, register, schemas, properties, namespa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from headgate.core.value import Record
 from headgate.errors import BadInput, Forbidden
 
 
@@ -28,8 +28,7 @@ class Role(Enum):
 _ORDER = {role: at for at, role in enumerate(Role)}
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Record):
     """Who sent a request, and under which idempotency key."""
 
     principal: str

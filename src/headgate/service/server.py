@@ -55,6 +55,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_reading = False
         self._offered: RequestResponseCycle | None = None  # begun by the bytes that are being read
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # an answer leaves at once, not when the loop comes round again
         if len(self.connections) > self.bounds.connections_max:
             transport.abort()
             return

@@ -29,6 +29,7 @@ from enum import Enum, StrEnum
 from typing import Protocol
 
 from headgate.core.encoded_log import LogDelta, LogItem
+from headgate.core.value import Record
 from headgate.store.upkeep import (
     DoomedFile as DoomedFile,
 )
@@ -131,8 +132,7 @@ class Entry:
     next_positions: Mapping[Stream, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRecord:
+class KeyRecord(Record):
     """The verdict of one commit under its idempotency key."""
 
     key: str
@@ -143,8 +143,7 @@ class KeyRecord:
     created_at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Record):
     """One row of the outbox, as written."""
 
     kind: str
@@ -271,15 +270,13 @@ class MarkCheckpoint:
     location: str
 
 
-@dataclass(frozen=True, slots=True)
-class PutKey:
+class PutKey(Record):
     """Store a verdict; refused when the (principal, key) is already there."""
 
     record: KeyRecord
 
 
-@dataclass(frozen=True, slots=True)
-class PutEvent:
+class PutEvent(Record):
     """Add a row to the outbox. `snapshot_ids` are the snapshots of its entry that it brought."""
 
     event: Event
@@ -324,6 +321,12 @@ class Store(Protocol):
 
     def write(self, operations: Sequence[Operation]) -> Refused | None:
         """Apply all of them in one durable transaction, or none."""
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """While it lasts, a write of this thread that would have to wait for another's raises WouldWait instead.
+
+        Nothing was written then. Where `is_near` is false, a write waits all the same.
+        """
 
     def load_namespace(self, levels: Levels) -> Namespace | None:
         """One namespace, or None."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Generic, TypeVar
 
-from headgate.errors import CommitUnknown, HeadgateError, Overloaded
+from headgate.errors import CommitUnknown, HeadgateError, Overloaded, WouldWait
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -88,13 +88,15 @@ class Group(Generic[W, R]):
         self._running = 0
         self._waiting: deque[Member[W, R]] = deque()  # empty while a place is free
 
-    def submit(self, work: W) -> R:
-        """Have the work done, with others' or alone; what it gave, or its error."""
+    def submit(self, work: W, *, may_wait: bool = True) -> R:
+        """Have the work done, with others' or alone; what it gave, or its error. WouldWait, if it may not."""
         member: Member[W, R] = Member(work)
         with self._lock:
             if self._running < self._batches_max:
                 self._running += 1
                 batch = [member]
+            elif not may_wait:
+                raise WouldWait("another write is under way; nothing was written")
             else:
                 member.awake.acquire()
                 self._waiting.append(member)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import islice
 
@@ -53,6 +53,10 @@ class MemoryStore:
             return self._rows.apply(operations)
 
     # --- reads -----------------------------------------------------------------------------------------
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """A write waits for no more than another's assignments."""
+        return nullcontext()
 
     def load_namespace(self, levels: Levels) -> Namespace | None:
         """One namespace, or None."""

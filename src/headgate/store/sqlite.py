@@ -23,10 +23,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headgate.errors import BadInput, CommitUnknown, HeadgateError, InvariantBroken, Overloaded, StorageFailed
+from headgate.errors import (
+    BadInput,
+    CommitUnknown,
+    HeadgateError,
+    InvariantBroken,
+    StorageFailed,
+    WouldWait,
+)
 from headgate.store import sqlite_read, sqlite_upkeep, sqlite_write
 from headgate.store.base import (
-    SCHEMA_VERSION_TABLE,
     DoomedFile,
     Entry,
     EntryHeader,
@@ -43,9 +49,19 @@ from headgate.store.base import (
     StoredEvent,
 )
 from headgate.store.group import Group, Member, fail_all, tell_all
-from headgate.store.migrate import CREATE_VERSIONS, LOAD_VERSION, load_migrations, plan_migrations
+from headgate.store.migrate import LOAD_VERSION
+from headgate.store.sqlite_connect import (
+    NO_WAITING,
+    READER_PRAGMAS,
+    WRITER_PRAGMAS,
+    Connect,
+    connect_sqlite,
+    has_begun,
+    is_busy,
+    migrate,
+    translate,
+)
 
-Connect = Callable[[str], sqlite3.Connection]
 Work = Callable[[sqlite3.Connection], Any]
 T = TypeVar("T")
 
@@ -54,12 +70,12 @@ _MEMBERS_MAX = 256
 _IDLE_READERS_MAX = 8
 _HEADERS_A_PAGE = 500
 _BUSY_WAIT_S = 0.005
-_BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
-def connect_sqlite(path: str) -> sqlite3.Connection:
-    """A plain connection that begins and ends no transaction by itself and may change threads."""
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+class _Hurry(threading.local):
+    """Whether this thread waits for nobody."""
+
+    is_on = False
 
 
 class SqliteStore:
@@ -80,13 +96,14 @@ class SqliteStore:
             wait_max_s=busy_timeout_ms / 1000,
         )
         self._lock = threading.Lock()  # held while the writer is in use
+        self._hurry = _Hurry()
         self._writer: sqlite3.Connection | None = None
         self._readers_lock = threading.Lock()
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
         if not Path(self._path).absolute().parent.is_dir():
             raise BadInput(f"the directory of the database does not exist: {self._path}", field="database")
-        self._transact(_migrate)
+        self._transact(migrate)
 
     # --- the one write ---------------------------------------------------------------------------------
 
@@ -94,9 +111,18 @@ class SqliteStore:
         """Apply all of them in one durable transaction, or none."""
         return self._transact(lambda db: sqlite_write.apply(db, operations))
 
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """While it lasts, a write of this thread that would have to wait for another's raises WouldWait instead."""
+        self._hurry.is_on = True
+        try:
+            yield
+        finally:
+            self._hurry.is_on = False
+
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a write transaction; a `Refused` from it is taken back, anything else is committed."""
-        outcome: T = self._group.submit(work)
+        outcome: T = self._group.submit(work, may_wait=not self._hurry.is_on)
         return outcome
 
     def _write_together(self, members: Sequence[Member[Work, Any]]) -> None:
@@ -116,7 +142,7 @@ class SqliteStore:
         except BaseException as error:
             self._roll_back(db)
             if isinstance(error, sqlite3.Error):
-                raise _translate(error) from error
+                raise translate(error) from error
             raise
         if all(isinstance(outcome, Refused | Exception) for outcome in outcomes):
             self._roll_back(db)
@@ -125,13 +151,21 @@ class SqliteStore:
         return outcomes
 
     def _begin(self) -> sqlite3.Connection:
+        deadline = time.monotonic() + self._busy_timeout_ms / 1000
         try:
             if self._writer is None:
-                self._writer = self._open(_WRITER_PRAGMAS)
-            self._writer.execute("BEGIN IMMEDIATE")
+                self._writer = self._open(WRITER_PRAGMAS)
+                self._writer.execute(NO_WAITING)  # that is done here, unless the caller does not wait
+            while not has_begun(self._writer):
+                if self._hurry.is_on:
+                    raise WouldWait("another process writes to the database; nothing was written")
+                if time.monotonic() > deadline:
+                    self._writer.execute("BEGIN IMMEDIATE")  # for the last time: its error is the answer
+                    break
+                time.sleep(_BUSY_WAIT_S)
         except sqlite3.Error as error:
             self._discard_writer()
-            raise _translate(error) from error
+            raise translate(error) from error
         return self._writer
 
     def _commit(self, db: sqlite3.Connection) -> None:
@@ -182,7 +216,7 @@ class SqliteStore:
                 mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 break
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or time.monotonic() > deadline:
+                if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(_BUSY_WAIT_S)
         if mode != "wal":
@@ -197,15 +231,15 @@ class SqliteStore:
             with self._readers_lock:
                 db = self._idle_readers.pop() if self._idle_readers else None
             if db is None:
-                db = self._open(_READER_PRAGMAS)
+                db = self._open(READER_PRAGMAS)
         except sqlite3.Error as error:
-            raise _translate(error) from error
+            raise translate(error) from error
         try:
             yield db
         except BaseException as error:
             db.close()
             if isinstance(error, sqlite3.Error):
-                raise _translate(error) from error
+                raise translate(error) from error
             raise
         with self._readers_lock:
             if not self._closed and len(self._idle_readers) < _IDLE_READERS_MAX:
@@ -385,50 +419,8 @@ def _attempt(db: sqlite3.Connection, work: Work) -> object:
     except Exception as error:  # outermost edge of this member's work: it is raised in its own thread
         if not db.in_transaction:  # some errors (disk full, I/O) roll back everything
             raise
-        outcome = _translate(error) if isinstance(error, sqlite3.Error) else error
+        outcome = translate(error) if isinstance(error, sqlite3.Error) else error
     if isinstance(outcome, Refused | Exception):
         db.execute("ROLLBACK TO member")
     db.execute("RELEASE member")
     return outcome
-
-
-# --- errors ----------------------------------------------------------------------------------------------
-
-
-def _is_busy(error: sqlite3.Error) -> bool:
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF in _BUSY_CODES  # the low byte is the primary code of an extended one
-
-
-def _translate(error: sqlite3.Error) -> HeadgateError:
-    """Our error for one that came before COMMIT was sent: in every case nothing was written."""
-    if _is_busy(error):
-        return Overloaded(f"the database is busy: {error}; nothing was written")
-    if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
-        return InvariantBroken(f"the database refused a statement of ours: {error}")
-    return StorageFailed(f"the database did not answer: {error}; nothing was written")
-
-
-# --- settings and migrations ----------------------------------------------------------------------------
-
-_WRITER_PRAGMAS = (
-    "PRAGMA synchronous = FULL",
-    "PRAGMA foreign_keys = ON",
-    # As Debian builds it, SQLite writes zeros over every page that a dropped row of the journal leaves free.
-    "PRAGMA secure_delete = FAST",
-    "PRAGMA cache_size = -16384",
-    "PRAGMA temp_store = MEMORY",  # what a savepoint may have to put back, of one batch at most
-)
-_READER_PRAGMAS = ("PRAGMA query_only = ON",)
-
-_RECORD_VERSION = f"INSERT INTO {SCHEMA_VERSION_TABLE} (version) VALUES (?)"
-
-
-def _migrate(db: sqlite3.Connection) -> None:
-    """Bring the schema up to date; the write lock keeps two starting processes apart."""
-    db.execute(CREATE_VERSIONS)
-    at = db.execute(LOAD_VERSION).fetchone()[0]
-    for migration in plan_migrations(load_migrations("sqlite"), at=at):
-        for statement in migration.statements:
-            db.execute(statement)
-        db.execute(_RECORD_VERSION, (migration.number,))

@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
+from headgate.core.value import Record
+
 EntryId = NewType("EntryId", str)  # a uuid4 made by the caller, never used again
 Levels = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JournalledFile:
+class JournalledFile(Record):
     """A file whose bytes are kept in the database until they are known to be durable at their location.
 
     With a `base` it is `data` and then the last `tail_bytes` of the file there, which was put before it or is durable.
@@ -59,15 +60,13 @@ class DoomedFile:
 # --- operations ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PutFile:
+class PutFile(Record):
     """Keep a file's bytes until `drop_files`: after a crash they are written again. The same location twice is a bug."""
 
     file: JournalledFile
 
 
-@dataclass(frozen=True, slots=True)
-class PutFootprint:
+class PutFootprint(Record):
     """What a snapshot of an entry brought, for judging later changes. Put again, it is replaced."""
 
     id: EntryId

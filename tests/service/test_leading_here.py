@@ -1,0 +1,916 @@
+"""Groups that are led on the event loop (docs/adr/0011): as far as they need not wait, and then on in a thread.
+
+First the gates alone, with a loop that turns when it is told to; then the service over a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from headgate.core.commit import Committed, Refused, TableCommit, Target, Unknown, Verdict
+from headgate.errors import QueueFull
+from headgate.format.manifests import decode_manifest_list
+from headgate.service.app import build_app
+from headgate.service.commit_records import Work
+from headgate.service.commits import GroupRun
+from headgate.service.gate import Gates
+from headgate.service.heads import HeadCache
+from headgate.service.manifest_store import ManifestStore
+from headgate.service.metrics import Metrics
+from headgate.service.roles import Caller, Role
+from headgate.service.routes import all_routes
+from headgate.service.server import BoundedProtocol, open_socket
+from headgate.service.services import open_services
+from headgate.service.settings import Settings
+from tests.service.app_client import AppClient, Clock
+from tests.service.change_calls import change, commit_change, data_file, head_id, live_paths
+from tests.service.table_calls import created, error_of, load, local, make_namespace, path
+
+WAIT_S = 10
+LEFT, RIGHT = (("db",), "left"), (("db",), "right")
+LONG_AGO = 0.0  # by the monotonic clock
+DONE = Committed(())
+HERE = "here"
+THREADS = "headgate-gate"
+
+
+class Loop:
+    """Stands for the event loop: what it is to call waits for its turn."""
+
+    def __init__(self) -> None:
+        self._callbacks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.asked_by: list[str] = []  # names of threads
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """As the event loop's."""
+        self.asked_by.append(threading.current_thread().name)
+        self._callbacks.put(callback)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to call."""
+        return self._callbacks.empty()
+
+    def turn(self, times: int = 1) -> None:
+        """Call what was asked for first, here; wait until something is."""
+        for _ in range(times):
+            callback = self._callbacks.get(timeout=WAIT_S)
+            assert callback is not None
+            callback()
+
+    def turn_if_asked(self) -> bool:
+        """Call what was asked for first, if anything was."""
+        if self.is_idle:
+            return False
+        self.turn()
+        return True
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Have a thread call everything, for as long as this lasts."""
+
+        def run() -> None:
+            while (callback := self._callbacks.get()) is not None:
+                callback()
+
+        thread = threading.Thread(target=run, name=HERE)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._callbacks.put(None)
+            thread.join(WAIT_S)
+
+
+class Monotonic:
+    """Stands for the module `time` in the gates: a clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        """The time."""
+        return self.now_s
+
+
+@dataclass
+class Drive:
+    """One stretch of a group's way: how far it was driven by whom."""
+
+    group: int
+    keys: str
+    by: str
+    may_wait: bool
+
+
+@dataclass
+class Crew:
+    """Drives groups by noting them. Some have to wait, some crash, and those in threads may not end while it is shut."""
+
+    waits: str = ""  # keys of commits that cannot be made at once
+    crashes: str = ""
+    drives: list[Drive] = field(default_factory=list)
+    on_drive: Callable[[], None] = lambda: None
+    begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))  # in threads
+    may_end: threading.Event = field(default_factory=threading.Event)
+    _groups: int = 0
+
+    def begin(
+        self, works: Sequence[Work], answer: Callable[[int, Verdict], None], trusts_cache: bool
+    ) -> _Group:
+        """A group that is under way."""
+        self._groups += 1
+        return _Group(self, self._groups, "".join(work.key for work in works), answer)
+
+    @property
+    def ways(self) -> list[tuple[str, str]]:
+        """Which commits were driven where, in order."""
+        return [(drive.keys, drive.by) for drive in self.drives]
+
+
+@dataclass
+class _Group:
+    crew: Crew
+    number: int
+    keys: str
+    answer: Callable[[int, Verdict], None]
+
+    def go_on(self, *, may_wait: bool) -> bool | None:
+        crew, thread = self.crew, threading.current_thread().name
+        by = THREADS if thread.startswith(THREADS) else HERE
+        crew.drives.append(Drive(self.number, self.keys, by, may_wait))
+        crew.on_drive()
+        if by == THREADS:
+            crew.begun.release()
+            assert crew.may_end.wait(WAIT_S)
+        if not may_wait and set(self.keys) & set(crew.waits):
+            return None
+        for member, key in enumerate(self.keys):
+            if key in crew.crashes:
+                raise RuntimeError("a bug")
+            self.answer(member, DONE)
+        return True
+
+
+class Desk:
+    """Submits to gates, by keys of a letter each: capitals are not small. Keeps what it was told, however often."""
+
+    def __init__(self, gates: Gates, crew: Crew, loop: Loop) -> None:
+        self.gates, self.crew, self.loop = gates, crew, loop
+        self.told: dict[str, list[Verdict]] = {}
+        self._answers: dict[str, Future[Verdict]] = {}
+
+    def submit(self, keys: str, *, target: Target = LEFT, deadline: float | None = None) -> None:
+        """Queue commits, one after the other."""
+        for key in keys:
+            answer, told = Future[Verdict](), self.told.setdefault(key, [])
+            self._answers[key] = answer
+
+            def done(verdict: Verdict, told: list[Verdict] = told, answer: Future[Verdict] = answer) -> None:
+                told.append(verdict)
+                if not answer.done():
+                    answer.set_result(verdict)
+
+            caller = Caller("me", Role.ADMIN, "request")
+            work = Work(caller, key, (TableCommit(target, (), ()),), {}, 200, "commit-table")
+            self.gates.submit(work, done, begin=self.crew.begin, deadline=deadline, is_small=key.islower())
+
+    def is_told(self, key: str) -> bool:
+        """Whether a commit was answered."""
+        return bool(self.told[key])
+
+    def verdicts(self, keys: Iterable[str] = ()) -> list[Verdict]:
+        """What each was told, as soon as all of them were."""
+        return [self._answers[key].result(WAIT_S) for key in (keys or self._answers)]
+
+
+@contextmanager
+def opened(
+    *, shut: bool = False, waits: str = "", crashes: str = "", leaders: int = 2, group_max: int = 100
+) -> Iterator[Desk]:
+    """Gates that are led by a loop that turns when it is told to; whatever happens, nobody is left waiting."""
+    gates = Gates(leaders=leaders, queue_max=100, group_max=group_max, metrics=Metrics())
+    crew, loop = Crew(waits=waits, crashes=crashes), Loop()
+    gates.lead_by(loop.soon)
+    if not shut:
+        crew.may_end.set()
+    try:
+        yield Desk(gates, crew, loop)
+    finally:
+        crew.may_end.set()
+        closing = threading.Thread(target=gates.close, daemon=True)
+        with loop.running():
+            closing.start()
+            closing.join(WAIT_S)
+        assert not closing.is_alive()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Monotonic:
+    """The time that the gates see. More than a second is slow, and is minded for ten."""
+    monotonic = Monotonic()
+    monkeypatch.setattr("headgate.service.gate.time", monotonic)
+    monkeypatch.setattr("headgate.service.gate._SLOW_S", 1.0)
+    monkeypatch.setattr("headgate.service.gate._SLOW_FOR_S", 10.0)
+    return monotonic
+
+
+# --- who leads --------------------------------------------------------------------------------------------
+
+
+def test_a_small_commit_is_led_where_the_loop_calls_and_may_not_wait() -> None:
+    with opened() as desk:
+        desk.submit("ab")
+        assert desk.crew.drives == []
+        assert desk.gates.is_busy(LEFT)
+        desk.loop.turn()
+        assert desk.crew.drives == [Drive(1, "ab", HERE, may_wait=False)]
+        assert desk.told == {"a": [DONE], "b": [DONE]}
+        assert not desk.gates.is_busy(LEFT)
+        assert desk.loop.is_idle
+
+
+def test_a_commit_that_is_not_small_is_led_in_a_thread() -> None:
+    with opened() as desk:
+        desk.submit("A")
+        assert desk.verdicts() == [DONE]
+        assert desk.crew.drives == [Drive(1, "A", THREADS, may_wait=True)]
+        assert desk.loop.asked_by == []
+
+
+def test_without_a_loop_small_commits_are_led_in_threads() -> None:
+    with opened() as desk:
+        desk.gates.lead_by(None)
+        desk.submit("a")
+        assert desk.verdicts() == [DONE]
+        assert desk.crew.ways == [("a", THREADS)]
+
+
+def test_a_group_stops_before_one_that_is_not_small_and_the_rest_comes_after_in_order() -> None:
+    with opened() as desk:
+        desk.submit("abCdE")
+        desk.loop.turn()
+        assert desk.crew.drives[0] == Drive(1, "ab", HERE, may_wait=False)
+        assert desk.verdicts() == [DONE] * 5
+        assert desk.crew.drives[1:] == [Drive(2, "CdE", THREADS, may_wait=True)]
+
+
+def test_late_ones_before_one_that_is_not_small_are_told_so_and_it_is_led_in_a_thread() -> None:
+    with opened() as desk:
+        desk.submit("a", deadline=LONG_AGO)
+        desk.submit("B")
+        desk.loop.turn()
+        late, made = desk.verdicts()
+        assert isinstance(late, Refused)
+        assert isinstance(late.error, QueueFull)
+        assert made == DONE
+        assert desk.crew.ways == [("B", THREADS)]
+
+
+def test_after_a_group_in_a_thread_its_leader_asks_the_loop_for_the_next_small_one() -> None:
+    with opened(shut=True) as desk:
+        desk.submit("A")
+        assert desk.crew.begun.acquire(timeout=WAIT_S)
+        desk.submit("bc")
+        assert desk.loop.is_idle  # the table has a leader
+        desk.crew.may_end.set()
+        desk.loop.turn()
+        assert desk.crew.ways == [("A", THREADS), ("bc", HERE)]
+        assert desk.verdicts() == [DONE] * 3
+        assert len(desk.loop.asked_by) == 1
+        assert desk.loop.asked_by[0].startswith(THREADS)
+
+
+def test_a_group_here_is_bounded_and_the_rest_is_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.service.gate._HERE_MAX", 3)
+    with opened() as desk:
+        desk.submit("abcdefg")
+        desk.loop.turn(times=3)
+        assert desk.crew.ways == [("abc", HERE), ("def", HERE), ("g", HERE)]
+        assert desk.loop.is_idle
+    with opened(group_max=2) as desk:
+        desk.submit("abc")
+        desk.loop.turn(times=2)
+        assert desk.crew.ways == [("ab", HERE), ("c", HERE)]
+
+
+def test_two_tables_take_turns_on_the_loop() -> None:
+    with opened(group_max=1) as desk:
+        desk.submit("ab", target=LEFT)
+        desk.submit("xy", target=RIGHT)
+        desk.loop.turn(times=4)
+        assert desk.crew.ways == [("a", HERE), ("x", HERE), ("b", HERE), ("y", HERE)]
+
+
+def test_between_two_groups_of_one_table_the_loop_has_time_for_others() -> None:
+    with opened(group_max=1) as desk:
+        desk.submit("ab")
+        desk.loop.soon(lambda: desk.crew.drives.append(Drive(0, "?", HERE, may_wait=False)))
+        desk.loop.turn(times=3)
+        assert [keys for keys, _ in desk.crew.ways] == ["a", "?", "b"]
+
+
+# --- who has to wait --------------------------------------------------------------------------------------
+
+
+def test_a_group_that_has_to_wait_goes_on_in_a_thread_from_where_it_was() -> None:
+    with opened(waits="b") as desk:
+        desk.submit("abc")
+        desk.loop.turn()
+        assert desk.verdicts() == [DONE] * 3
+        assert desk.crew.drives == [
+            Drive(1, "abc", HERE, may_wait=False),
+            Drive(1, "abc", THREADS, may_wait=True),
+        ]
+    assert desk.told == {"a": [DONE], "b": [DONE], "c": [DONE]}  # once each, and the gates are closed
+
+
+def test_what_comes_while_a_group_goes_on_in_a_thread_is_led_here_when_that_has_ended() -> None:
+    with opened(shut=True, waits="a") as desk:
+        desk.submit("a")
+        desk.loop.turn()
+        assert desk.crew.begun.acquire(timeout=WAIT_S)
+        assert not desk.is_told("a")
+        desk.submit("bc")
+        assert desk.loop.is_idle  # one group at a time
+        assert desk.gates.is_busy(LEFT)
+        desk.crew.may_end.set()
+        desk.loop.turn()
+        assert desk.crew.ways == [("a", HERE), ("a", THREADS), ("bc", HERE)]
+        assert desk.verdicts() == [DONE] * 3
+        assert desk.loop.asked_by[1].startswith(THREADS)
+    assert not desk.gates.is_busy(LEFT)
+
+
+def test_other_tables_are_led_here_while_a_group_waits_in_a_thread() -> None:
+    with opened(shut=True, waits="a") as desk:
+        desk.submit("a", target=LEFT)
+        desk.submit("x", target=RIGHT)
+        desk.loop.turn(times=2)
+        assert desk.is_told("x")
+        assert not desk.is_told("a")
+
+
+def test_a_group_that_goes_on_in_a_thread_is_not_starved_by_a_busy_table() -> None:
+    with opened(shut=True, waits="x", leaders=1, group_max=1) as desk:
+        desk.submit("A", target=LEFT)
+        assert desk.crew.begun.acquire(timeout=WAIT_S)
+        desk.submit("x", target=RIGHT)
+        desk.loop.turn()  # it has to wait, and the only leader is busy
+        desk.submit("BCD", target=LEFT)
+        desk.crew.may_end.set()
+        assert desk.verdicts() == [DONE] * 5
+        order = [drive.keys for drive in desk.crew.drives if drive.by == THREADS]
+        assert order.index("x") == 1
+
+
+# --- who is slow ------------------------------------------------------------------------------------------
+
+
+def test_after_a_slow_group_groups_are_led_in_threads_for_a_while(clock: Monotonic) -> None:
+    with opened() as desk:
+
+        def be_slow() -> None:
+            clock.now_s += 1.5
+
+        desk.crew.on_drive = be_slow
+        desk.submit("a")
+        desk.loop.turn()
+        desk.crew.on_drive = lambda: None
+        desk.submit("b")
+        desk.submit("x", target=RIGHT)
+        assert desk.verdicts("bx") == [DONE] * 2
+        assert {desk.crew.ways[1], desk.crew.ways[2]} == {("b", THREADS), ("x", THREADS)}
+        clock.now_s += 9.5
+        desk.submit("c")
+        assert desk.verdicts("c") == [DONE]
+        clock.now_s += 1
+        desk.submit("d")
+        desk.loop.turn()
+        assert desk.crew.ways[3:] == [("c", THREADS), ("d", HERE)]
+
+
+def test_a_group_that_was_not_slow_changes_nothing(clock: Monotonic) -> None:
+    with opened() as desk:
+
+        def take_its_time() -> None:
+            clock.now_s += 0.9
+
+        desk.crew.on_drive = take_its_time
+        desk.submit("a")
+        desk.loop.turn()
+        desk.submit("b")
+        desk.loop.turn()
+        assert desk.crew.ways == [("a", HERE), ("b", HERE)]
+
+
+def test_a_group_that_was_slow_only_in_its_thread_changes_nothing(clock: Monotonic) -> None:
+    with opened(waits="a") as desk:
+
+        def be_slow_elsewhere() -> None:
+            if threading.current_thread().name.startswith(THREADS):
+                clock.now_s += 100
+
+        desk.crew.on_drive = be_slow_elsewhere
+        desk.submit("a")
+        desk.loop.turn()
+        assert desk.verdicts() == [DONE]
+        desk.submit("b")
+        desk.loop.turn()
+        assert desk.crew.ways == [("a", HERE), ("a", THREADS), ("b", HERE)]
+
+
+def test_a_group_that_was_slow_here_before_it_had_to_wait_was_slow_too(clock: Monotonic) -> None:
+    with opened(waits="a") as desk:
+
+        def be_slow_here() -> None:
+            if not threading.current_thread().name.startswith(THREADS):
+                clock.now_s += 1.5
+
+        desk.crew.on_drive = be_slow_here
+        desk.submit("a")
+        desk.loop.turn()
+        assert desk.verdicts() == [DONE]
+        desk.submit("b")
+        assert desk.verdicts("b") == [DONE]
+        assert desk.crew.ways == [("a", HERE), ("a", THREADS), ("b", THREADS)]
+
+
+# --- when something breaks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waits", ["", "a"], ids=["here", "in its thread"])
+def test_a_group_that_crashes_leaves_the_outcome_unknown_to_all_whom_it_had_not_told(waits: str) -> None:
+    with opened(crashes="b", waits=waits) as desk:
+        desk.submit("abc")
+        desk.loop.turn()
+        told, *unknown = desk.verdicts()
+        assert told == DONE
+        assert [type(verdict) for verdict in unknown] == [Unknown, Unknown]
+        desk.submit("d")  # the table's gate goes on
+        desk.loop.turn()
+        assert desk.verdicts("d") == [DONE]
+    assert [len(verdicts) for verdicts in desk.told.values()] == [1] * 4
+
+
+def test_a_group_that_cannot_even_begin_is_unknown_and_the_gate_goes_on() -> None:
+    with opened() as desk:
+        answer: Future[Verdict] = Future()
+
+        def crashes(*_: object) -> _Group:
+            raise RuntimeError("a bug")
+
+        caller = Caller("me", Role.ADMIN, "request")
+        work = Work(caller, "a", (TableCommit(LEFT, (), ()),), {}, 200, "commit-table")
+        desk.gates.submit(work, answer.set_result, begin=crashes, is_small=True)
+        desk.loop.turn()
+        assert isinstance(answer.result(WAIT_S), Unknown)
+        desk.submit("b")
+        desk.loop.turn()
+        assert desk.verdicts("b") == [DONE]
+
+
+def test_a_loop_that_has_ended_keeps_no_commit_waiting() -> None:
+    with opened(shut=True, waits="a") as desk:
+        desk.submit("a")
+        desk.loop.turn()
+        assert desk.crew.begun.acquire(timeout=WAIT_S)
+        desk.submit("b")
+
+        def is_closed(callback: Callable[[], None]) -> None:
+            raise RuntimeError("Event loop is closed")  # as asyncio's does after a second Ctrl-C
+
+        desk.gates.lead_by(is_closed)
+        desk.crew.may_end.set()
+        try:
+            assert desk.verdicts("ab") == [DONE] * 2
+        finally:
+            desk.gates.lead_by(None)
+
+
+# --- holding and closing ----------------------------------------------------------------------------------
+
+
+def test_a_hold_waits_for_the_group_that_is_to_be_led_here() -> None:
+    with ThreadPoolExecutor(1) as pool, opened() as desk:
+        desk.submit("a")
+        held = pool.submit(_hold, desk, "a")
+        assert not wait([held], timeout=0.05).done
+        desk.loop.turn()
+        assert held.result(WAIT_S)
+
+
+def test_a_hold_waits_for_the_group_that_goes_on_in_a_thread() -> None:
+    with ThreadPoolExecutor(1) as pool, opened(shut=True, waits="a") as desk:
+        desk.submit("a")
+        desk.loop.turn()
+        assert desk.crew.begun.acquire(timeout=WAIT_S)
+        held = pool.submit(_hold, desk, "a")
+        assert not wait([held], timeout=0.05).done
+        desk.crew.may_end.set()
+        assert held.result(WAIT_S)
+
+
+def _hold(desk: Desk, key: str) -> bool:
+    with desk.gates.hold([LEFT]):
+        return desk.is_told(key)
+
+
+@pytest.mark.parametrize("waits", ["", "a"], ids=["here", "in threads"])
+def test_a_hold_gets_its_turn_however_many_commits_come(waits: str) -> None:
+    turns_max = 20_000
+    with ThreadPoolExecutor(1) as pool, opened(group_max=1, waits=waits) as desk:
+        desk.submit("a" * 10)
+        held = pool.submit(_hold, desk, "a")
+        for _ in range(turns_max):
+            if held.done():
+                break
+            if desk.gates.depth < 10:
+                desk.submit("a")  # so there is always a next group
+            if not desk.loop.turn_if_asked():
+                wait([held], timeout=0.01)
+        assert held.done()
+        assert held.result()
+        with desk.loop.running():
+            assert set(desk.verdicts()) == {DONE}
+
+
+def test_what_comes_while_a_table_is_held_is_led_here_when_it_is_let_go() -> None:
+    with opened() as desk:
+        with desk.gates.hold([LEFT]):
+            desk.submit("a")
+            assert desk.loop.is_idle
+        desk.loop.turn()
+        assert desk.crew.ways == [("a", HERE)]
+
+
+def test_closing_finishes_what_is_queued_here_and_takes_nothing_more() -> None:
+    with ThreadPoolExecutor(1) as pool, opened(group_max=2, waits="d") as desk:
+        desk.submit("abcdeFg")
+        desk.submit("x", target=RIGHT)
+        closing = pool.submit(desk.gates.close)
+        while not desk.gates.is_closing:
+            assert not closing.done()
+        with pytest.raises(QueueFull):
+            desk.submit("z")
+        assert not closing.done()
+        with desk.loop.running():
+            closing.result(WAIT_S)
+        assert {key: len(verdicts) for key, verdicts in desk.told.items()} == {
+            **dict.fromkeys("abcdeFgx", 1),
+            "z": 0,
+        }
+        assert [keys for keys, _ in desk.crew.ways if keys != "x"] == ["ab", "cd", "cd", "e", "Fg"]
+
+
+# --- the service over a real loop -------------------------------------------------------------------------
+
+
+@dataclass
+class Witness:
+    """Which stretches of which groups were driven in which thread, and how they ended."""
+
+    drives: list[tuple[str, bool, bool | None]] = field(default_factory=list)
+
+    def count(self, by: str, *, ended: bool) -> int:
+        """How many stretches were driven by such a thread, to the end of their group or not."""
+        return sum(name.startswith(by) and (calm is not None) == ended for name, _, calm in self.drives)
+
+
+@pytest.fixture
+def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
+    """Sees every group of the services in this process."""
+    seen, go_on = Witness(), GroupRun.go_on
+
+    def watched(self: GroupRun, *, may_wait: bool) -> bool | None:
+        calm = go_on(self, may_wait=may_wait)
+        seen.drives.append((threading.current_thread().name, may_wait, calm))
+        return calm
+
+    monkeypatch.setattr(GroupRun, "go_on", watched)
+    return seen
+
+
+@dataclass
+class Block:
+    """A method that does not return before it is let go."""
+
+    begun: threading.Event = field(default_factory=threading.Event)
+    let_go: threading.Event = field(default_factory=threading.Event)
+    by: str = ""
+
+    def put_before(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        """Have callers of a method wait first."""
+        method = getattr(owner, name)
+
+        def blocked(*args: Any, **options: Any) -> Any:
+            self.by = threading.current_thread().name
+            self.begun.set()
+            assert self.let_go.wait(WAIT_S)
+            return method(*args, **options)
+
+        monkeypatch.setattr(owner, name, blocked)
+
+
+@contextmanager
+def served(folder: Path, *, strict: bool = False) -> Iterator[AppClient]:
+    """The service on a port of this machine, as `headgate serve` has it, over SQLite and a local disk.
+
+    `strict`: its event loop refuses what only its own thread may do.
+    """
+    settings = Settings(
+        port=0, warehouse=str(folder / "warehouse"), database=f"sqlite:///{folder / 'catalog.db'}"
+    )
+    loop = asyncio.new_event_loop()
+    client = threading.Thread(target=loop.run_forever, name="client")
+    with open_socket(settings) as listener:
+        services = open_services(settings)
+        app = build_app(services, settings, all_routes())
+        members = {"bounds": settings, "take": staticmethod(app.take)}
+        protocol: Any = type("Protocol", (BoundedProtocol,), members)
+        config = uvicorn.Config(
+            app, http=protocol, ws="none", lifespan="on", log_config=None, access_log=False
+        )
+        server = uvicorn.Server(config)
+
+        def serve() -> None:
+            if strict:
+                asyncio.run(server.serve(sockets=[listener]), debug=True)
+            else:
+                server.run(sockets=[listener])
+
+        serving = threading.Thread(target=serve, name=HERE, daemon=True)
+        base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        http = httpx.AsyncClient(base_url=base_url, timeout=WAIT_S, trust_env=False)
+        serving.start()
+        client.start()
+        try:
+            yield AppClient(services, Clock(), http, loop)
+        finally:
+            asyncio.run_coroutine_threadsafe(http.aclose(), loop).result(WAIT_S)
+            loop.call_soon_threadsafe(loop.stop)
+            client.join(WAIT_S)
+            loop.close()
+            server.should_exit = True
+            serving.join(WAIT_S)
+            assert not serving.is_alive()
+
+
+@pytest.fixture
+def client(tmp_path: Path, witness: Witness) -> Iterator[AppClient]:
+    with served(tmp_path) as opened_client:
+        make_namespace(opened_client)
+        yield opened_client
+
+
+def place(client: AppClient, name: str = "t") -> str:
+    """Where the table is."""
+    return str(load(client, name)["metadata"]["location"])
+
+
+def append(client: AppClient, folder: str, *names: str) -> httpx.Response:
+    """A commit that adds files."""
+    files = [data_file(f"{folder}/data/{name}") for name in names]
+    return commit_change(client, change("append", add_data_files=files))
+
+
+def find_snapshots(client: AppClient) -> list[dict[str, Any]]:
+    """The table's snapshots."""
+    found: list[dict[str, Any]] = load(client)["metadata"].get("snapshots", [])
+    return found
+
+
+def test_appends_of_many_clients_at_once_all_land_once(client: AppClient, witness: Witness) -> None:
+    folder = created(client)["metadata"]["location"]
+    names = [f"f{number}" for number in range(60)]
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda name: append(client, folder, name), names))
+    assert {answer.status_code for answer in answers} == {200}
+    assert live_paths(client, "t") == sorted(names)
+    snapshots = find_snapshots(client)
+    assert sum(int(snapshot["summary"]["added-data-files"]) for snapshot in snapshots) == 60
+    parents = {snapshot.get("parent-snapshot-id") for snapshot in snapshots}
+    assert len(parents) == len(snapshots)  # one chain
+    assert witness.count(HERE, ended=True) > 0
+    assert client.services.gates.depth == 0
+    assert not client.services.gates.is_busy((("a",), "t"))
+
+
+def test_an_append_is_led_on_the_event_loop_once_its_table_is_known(
+    client: AppClient, witness: Witness
+) -> None:
+    folder = created(client)["metadata"]["location"]
+    assert append(client, folder, "first").status_code == 200
+    witness.drives.clear()
+    assert append(client, folder, "second").status_code == 200
+    assert witness.drives == [(HERE, False, True)]
+
+
+def test_a_path_that_is_live_already_is_refused_with_evidence(client: AppClient, witness: Witness) -> None:
+    folder = created(client)["metadata"]["location"]
+    append(client, folder, "other")
+    assert append(client, folder, "twice").status_code == 200
+    witness.drives.clear()
+    answer = append(client, folder, "new", "twice")
+    assert answer.status_code == 409
+    conflict = error_of(answer)["conflict"]
+    assert conflict["rule"] == "already-live"
+    assert conflict["files"] == [f"{folder}/data/twice"]
+    assert [(by.startswith(THREADS), calm) for by, _, calm in witness.drives] == [(False, None), (True, True)]
+    assert live_paths(client, "t") == ["other", "twice"]
+    assert append(client, folder, "new").status_code == 200  # nothing of the refusal stayed behind
+
+
+def test_of_many_at_once_that_add_one_path_one_lands(client: AppClient) -> None:
+    folder = created(client)["metadata"]["location"]
+    append(client, folder, "first")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: append(client, folder, "same").status_code, range(16)))
+    assert sorted(answers) == [200] + [409] * 15
+    assert live_paths(client, "t") == ["first", "same"]
+
+
+def test_the_first_commit_after_a_restart_lands_and_the_next_is_led_here_again(
+    tmp_path: Path, witness: Witness
+) -> None:
+    with served(tmp_path) as before:
+        make_namespace(before)
+        folder = created(before)["metadata"]["location"]
+        assert append(before, folder, "one").status_code == 200
+    witness.drives.clear()
+    with served(tmp_path) as after:
+        assert append(after, folder, "two").status_code == 200
+        assert [calm for _, _, calm in witness.drives] == [None, True]  # nothing was remembered
+        assert append(after, folder, "one").status_code == 409
+        assert append(after, folder, "three").status_code == 200
+        assert witness.drives[-1] == (HERE, False, True)
+        assert live_paths(after, "t") == ["one", "three", "two"]
+
+
+def test_changes_that_read_manifests_land_between_appends(client: AppClient, witness: Witness) -> None:
+    folder = created(client)["metadata"]["location"]
+    append(client, folder, "a", "b", "c")
+    base = head_id(client, "t")
+    append(client, folder, "d")
+    overwrite = change(
+        "overwrite",
+        remove_data_files=[f"{folder}/data/a"],
+        add_data_files=[data_file(f"{folder}/data/a2")],
+        base_snapshot_id=base,
+        commit_validations=[
+            {"type": "not-allowed-new-deletes-for-data-files", "file-paths": [f"{folder}/data/a"]}
+        ],
+    )
+    assert commit_change(client, overwrite).status_code == 200
+    delete = change("delete", remove_data_files=[f"{folder}/data/b"], base_snapshot_id=base)
+    assert commit_change(client, delete).status_code == 200
+    refused = commit_change(
+        client,
+        change(
+            "overwrite",
+            remove_data_files=[f"{folder}/data/c"],
+            base_snapshot_id=base,
+            commit_validations=[{"type": "not-allowed-added-data-files"}],
+        ),
+    )
+    assert refused.status_code == 409
+    append(client, folder, "e")
+    assert live_paths(client, "t") == ["a2", "c", "d", "e"]
+    assert witness.count(THREADS, ended=True) >= 3
+
+
+def test_manifests_are_merged_by_groups_that_are_led_here(client: AppClient, witness: Witness) -> None:
+    properties = {"commit.manifest.min-count-to-merge": "3"}
+    folder = created(client, properties=properties)["metadata"]["location"]
+    append(client, folder, "f0")
+    witness.drives.clear()
+    names = [f"f{number}" for number in range(1, 12)]
+    assert {append(client, folder, name).status_code for name in names} == {200}
+    location = find_snapshots(client)[-1]["manifest-list"]
+    assert len(decode_manifest_list(local(location).read_bytes(), location=location)) < 6
+    assert live_paths(client, "t") == sorted(["f0", *names])
+    assert witness.drives == [(HERE, False, True)] * 11
+
+
+# --- what has to wait keeps nobody else waiting -----------------------------------------------------------
+
+
+def test_the_event_loop_answers_while_a_group_waits_for_manifests(
+    client: AppClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = created(client)["metadata"]["location"]
+    created(client, "other")
+    append(client, folder, "live")
+    block = Block()
+    block.put_before(monkeypatch, ManifestStore, "find_live")
+    with ThreadPoolExecutor(2) as pool:
+        again = pool.submit(append, client, folder, "live")
+        try:
+            assert block.begun.wait(WAIT_S)
+            assert block.by.startswith(THREADS)
+            behind = pool.submit(append, client, folder, "new")
+            assert client.get("/v1/config").status_code == 200
+            added = change("append", add_data_files=[data_file(f"{place(client, 'other')}/data/x")])
+            assert commit_change(client, added, name="other").status_code == 200
+            assert not again.done()
+            assert not behind.done()
+        finally:
+            block.let_go.set()
+        assert again.result(WAIT_S).status_code == 409
+        assert behind.result(WAIT_S).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("owner", "reads"), [(HeadCache, "load"), (ManifestStore, "read_list"), (ManifestStore, "find_live")]
+)
+def test_the_event_loop_answers_while_the_first_group_after_a_restart_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, reads: str
+) -> None:
+    with served(tmp_path) as before:
+        make_namespace(before)
+        folder = created(before)["metadata"]["location"]
+        append(before, folder, "one")
+    with served(tmp_path) as after, ThreadPoolExecutor(1) as pool:
+        block = Block()
+        block.put_before(monkeypatch, owner, reads)
+        cold = pool.submit(append, after, folder, "two")
+        try:
+            assert block.begun.wait(WAIT_S)
+            assert block.by.startswith(THREADS)
+            assert after.get("/v1/config").status_code == 200
+            assert not cold.done()
+        finally:
+            block.let_go.set()
+        assert cold.result(WAIT_S).status_code == 200
+
+
+def test_a_list_that_was_forgotten_is_read_in_a_thread(
+    client: AppClient, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.service.manifest_store._LISTS_MAX", 1)
+    folder = created(client)["metadata"]["location"]
+    append(client, folder, "one")
+    other = created(client, "other")["metadata"]["location"]
+    added = change("append", add_data_files=[data_file(f"{other}/data/x")])
+    assert commit_change(client, added, name="other").status_code == 200
+    witness.drives.clear()
+    assert append(client, folder, "two").status_code == 200
+    assert [(by.startswith(THREADS), calm) for by, _, calm in witness.drives] == [(False, None), (True, True)]
+
+
+def test_a_leader_in_a_thread_may_ask_the_event_loop(
+    tmp_path: Path, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path, strict=True) as client, ThreadPoolExecutor(2) as pool:
+        make_namespace(client)
+        folder = created(client)["metadata"]["location"]
+        append(client, folder, "live")
+        block = Block()
+        block.put_before(monkeypatch, ManifestStore, "find_live")
+        again = pool.submit(append, client, folder, "live")
+        try:
+            assert block.begun.wait(WAIT_S)
+            behind = pool.submit(append, client, folder, "new")
+            while not client.services.gates.depth:
+                assert not behind.done()
+        finally:
+            block.let_go.set()
+        assert again.result(WAIT_S).status_code == 409
+        assert behind.result(WAIT_S).status_code == 200
+    assert witness.drives[-1] == (HERE, False, True)
+
+
+def test_a_request_that_spells_assert_create_with_escapes_does_not_stop_the_service(
+    client: AppClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = created(client)["metadata"]["location"]
+    append(client, folder, "live")
+    block = Block()
+    block.put_before(monkeypatch, ManifestStore, "find_live")
+    body = b'{"requirements": [{"type": "\\u0061ssert-create"}], "updates": []}'
+    headers = {"Content-Type": "application/json"}
+    with ThreadPoolExecutor(2) as pool:
+        again = pool.submit(append, client, folder, "live")
+        try:
+            assert block.begun.wait(WAIT_S)  # the table's gate is led, so whoever would hold it waits
+            creating = pool.submit(client.post, path(), content=body, headers=headers)
+            for _ in range(5):
+                assert client.get("/v1/config").status_code == 200
+            assert not creating.done()
+        finally:
+            block.let_go.set()
+        assert again.result(WAIT_S).status_code == 409
+        assert creating.result(WAIT_S).status_code == 409
+    assert append(client, folder, "after").status_code == 200

@@ -1,0 +1,169 @@
+"""The index of live paths: what it says at once is never wrong, and it says so only of lists that it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.core.live import FindLive
+from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile
+from headgate.core.manifest_list import ManifestList
+from headgate.format.footprints import hash_paths
+from headgate.service.live_paths import LivePaths
+from tests.format.entries import file
+
+ROOMY = 1 << 30
+_paths = st.integers(0, 30).map("s3://b/t/data/{}.parquet".format)
+_manifests = st.lists(st.lists(_paths, max_size=4), max_size=12)
+_content = st.sampled_from([None, *ManifestContent])
+
+
+def manifest(number: int, paths: Sequence[str]) -> ManifestFile:
+    """A manifest of these paths, as a list names it; one without paths has no live files."""
+    return ManifestFile(
+        manifest_path=f"m{number}.avro",
+        manifest_length=1,
+        partition_spec_id=3,
+        content=ManifestContent.DATA,
+        sequence_number=number,
+        min_sequence_number=number,
+        added_snapshot_id=number,
+        added_files_count=len(paths),
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=5 * len(paths),
+        existing_rows_count=0,
+        deleted_rows_count=0,
+    )
+
+
+class Index:
+    """An index over manifests that are told here, and how many of them it had to read."""
+
+    def __init__(self, listed: Sequence[Sequence[str]], *, limit_bytes: int = ROOMY) -> None:
+        self._listed = {f"m{number}.avro": paths for number, paths in enumerate(listed)}
+        manifests = [manifest(number, paths) for number, paths in enumerate(listed)]
+        self.list = ManifestList.of(manifests)
+        self.reads = 0
+        self.paths = LivePaths(limit_bytes=limit_bytes, read_entries=self._read)
+
+    def _read(self, one: ManifestFile) -> tuple[ManifestEntry, ...]:
+        self.reads += 1
+        paths = self._listed.get(one.manifest_path, ())
+        return tuple([ManifestEntry(EntryStatus.ADDED, 1, 1, 1, file(path)) for path in paths])
+
+    def wanted(self, *paths: str, content: ManifestContent | None = None) -> FindLive:
+        """A question about the whole list."""
+        return FindLive(self.list, frozenset(paths), content)
+
+    def find(self, *paths: str) -> dict[str, list[str]]:
+        """Ask, and fill the index with what it lacks."""
+        return self.paths.look_up(self.wanted(*paths), no_footprints)
+
+    def write(self, number: int, *paths: str) -> None:
+        """A commit adds a manifest that was written here, in front of the list."""
+        one = manifest(number, paths)
+        self._listed[one.manifest_path] = paths
+        self.paths.add(one.manifest_path, hash_paths(paths))
+        self.list = self.list.next([one])
+
+
+def no_footprints(snapshot_ids: Sequence[int]) -> Mapping[int, bytes]:
+    """A store without any."""
+    return {}
+
+
+# --- what it says is so -----------------------------------------------------------------------------------
+
+
+@given(_manifests, _manifests, st.sets(_paths), _content, st.booleans())
+def test_paths_that_are_none_at_once_are_found_nowhere(
+    listed: list[list[str]],
+    written: list[list[str]],
+    wanted: set[str],
+    content: ManifestContent | None,
+    is_filled: bool,
+) -> None:
+    index = Index(listed)
+    if is_filled:
+        index.find()
+    for number, paths in enumerate(written, len(listed)):
+        index.write(number, *paths)
+    says_none = index.paths.holds_none(index.wanted(*wanted, content=content))
+    lists_them = {path for paths in (*listed, *written) for path in paths}
+    assert not (says_none and wanted & lists_them)
+    assert not (says_none and index.find(*wanted))
+
+
+@given(_manifests, st.sets(_paths, min_size=1))
+def test_a_list_that_is_indexed_is_answered_at_once_and_exactly(
+    listed: list[list[str]], wanted: set[str]
+) -> None:
+    index = Index(listed)
+    index.find()
+    reads = index.reads
+    for path in wanted:
+        is_written = any(path in paths for paths in listed)
+        assert index.paths.holds_none(index.wanted(path)) is not is_written
+    assert index.paths.holds_none(index.wanted(*wanted)) is not any(wanted & set(p) for p in listed)
+    assert index.reads == reads
+
+
+@given(_manifests, st.lists(st.lists(_paths, min_size=1, max_size=4), min_size=1, max_size=12))
+def test_what_is_written_here_is_answered_at_once_without_a_look(
+    listed: list[list[str]], written: list[list[str]]
+) -> None:
+    index = Index(listed)
+    index.find()
+    for number, paths in enumerate(written, len(listed)):
+        index.write(number, *paths)
+        assert index.paths.holds_none(index.wanted("s3://b/t/data/never.parquet"))
+        assert not index.paths.holds_none(index.wanted("s3://b/t/data/never.parquet", paths[-1]))
+
+
+# --- when it does not know --------------------------------------------------------------------------------
+
+
+def test_a_list_that_was_not_looked_through_may_hold_anything() -> None:
+    index = Index([["a"]])
+    assert not index.paths.holds_none(index.wanted("never"))
+    index.find("a")
+    assert index.paths.holds_none(index.wanted("never"))
+
+
+def test_one_manifest_that_is_not_indexed_is_enough_to_look_closer() -> None:
+    index = Index([["a"]])
+    index.find()
+    index.list = index.list.next([manifest(7, ["of another replica"])])
+    assert not index.paths.holds_none(index.wanted("never"))
+
+
+def test_a_list_of_nothing_holds_none_from_the_beginning() -> None:
+    index = Index([])
+    assert index.paths.holds_none(index.wanted("a"))
+
+
+def test_an_index_over_its_limit_knows_nothing_at_once_and_again_when_it_was_emptied() -> None:
+    index = Index([["a"]], limit_bytes=1000)
+    index.find()
+    assert index.paths.holds_none(index.wanted("never"))
+    index.paths.add("of another table.avro", hash_paths(f"other{n}" for n in range(100)))
+    assert index.paths.size_bytes > 1000
+    assert not index.paths.holds_none(index.wanted("never"))
+    assert index.find("a", "never") == {"a": ["m0.avro"]}
+    assert index.reads == 2  # it was emptied, so this was read again
+    assert index.paths.holds_none(index.wanted("never"))
+    assert not index.paths.holds_none(index.wanted("a"))
+
+
+def test_what_was_indexed_before_it_was_emptied_is_not_known_after() -> None:
+    index = Index([["a"]], limit_bytes=1000)
+    index.find()
+    index.paths.add("of another table.avro", hash_paths(f"other{n}" for n in range(100)))
+    another = ManifestList.of([manifest(9, ["b"])])
+    index.paths.look_up(FindLive(another, frozenset({"b"})), no_footprints)  # another table empties it
+    assert index.paths.size_bytes < 1000
+    assert not index.paths.holds_none(index.wanted("a"))
+    assert not index.paths.holds_none(index.wanted("never"))
