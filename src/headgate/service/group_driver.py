@@ -144,16 +144,20 @@ class GroupDriver:
         """As `carry_out`, for what needs no more than memory, or is the swap of a store that is near."""
         manifests = self._services.manifests
         match effect:
-            case WriteManifest() | WriteManifestList() | Answer():
-                return self.carry_out(effect)
+            case WriteManifest():
+                return manifests.write_manifest(effect, self._outbox.put)
+            case WriteManifestList():
+                return manifests.write_list(effect, self._outbox.put)
+            case ReadManifestList() if manifests.holds_list(effect.location):
+                return manifests.read_list(effect.location)
+            case FindLive() if manifests.holds_none(effect):
+                return FoundLive(())
             case Swap() if not self._outbox.waits and not any(map(_cleans_up, effect.candidates)):
                 with self._services.store.at_once():
                     return self._swap(effect)
-            case FindLive() if manifests.holds_none(effect):
-                return FoundLive(())
-            case ReadManifestList() if manifests.holds_list(effect.location):
-                return self.carry_out(effect)
             case MergeManifests() if manifests.holds_sources(effect):
+                return self.carry_out(effect)
+            case Answer():
                 return self.carry_out(effect)
             case Load() if not effect.fresh and self._trusts_cache:
                 return self.carry_out(effect) if self._services.heads.peek(effect.targets) else HasToWait()

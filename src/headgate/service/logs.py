@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, TextIO
 
+import msgspec
+
 LOGGER = logging.getLogger("headgate")
 
 _HIDDEN = "[redacted]"
@@ -67,6 +69,9 @@ def redact_value(name: str, value: object) -> object:
     return redact(str(value))
 
 
+_ENCODE = msgspec.json.Encoder().encode
+
+
 @lru_cache(maxsize=4)
 def _stamp(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
@@ -84,6 +89,9 @@ class JsonLines(logging.Formatter):
         }
         if (lines := getattr(record, "clean_lines", None)) is not None:
             head["message"] = record.getMessage()
+            text = b"\n".join([_ENCODE(head | line) for line in lines])
+            if text.isascii():  # what is not would have to be escaped
+                return text.decode()
             return "\n".join([json.dumps(head | line, ensure_ascii=True) for line in lines])
         line = head | {"message": redact(record.getMessage())}
         for name, value in getattr(record, "fields", {}).items():

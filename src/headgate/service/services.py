@@ -91,10 +91,14 @@ def fresh_uuid() -> str:
 
     Unique and no secret: asking the system for each would hand the interpreter to another thread.
     """
-    bits = _RANDOM.getrandbits(76)
-    text = f"{bits:019x}"
-    time_ = f"{time.time_ns() // 1_000_000:012x}"
-    return f"{time_[:8]}-{time_[8:]}-7{text[:3]}-{'89ab'[bits >> 60 & 3]}{text[4:7]}-{text[7:]}"
+    now_ms, bits = time.time_ns() // 1_000_000, _RANDOM.getrandbits(74)
+    return "%08x-%04x-7%03x-%04x-%012x" % (  # noqa: UP031  faster than any other way to say it
+        now_ms >> 16,
+        now_ms & 0xFFFF,
+        bits >> 62,
+        0x8000 | bits >> 48 & 0x3FFF,
+        bits & 0xFFFF_FFFF_FFFF,
+    )
 
 
 def build_services(

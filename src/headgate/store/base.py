@@ -323,7 +323,7 @@ class Store(Protocol):
         """Apply all of them in one durable transaction, or none."""
 
     def at_once(self) -> AbstractContextManager[None]:
-        """While it lasts, a write of this thread that would have to wait for another's raises WouldWait instead.
+        """While it lasts, a write of this thread that would have to wait long for another's raises WouldWait instead.
 
         Nothing was written then. Where `is_near` is false, a write waits all the same.
         """

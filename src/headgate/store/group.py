@@ -26,10 +26,11 @@ R = TypeVar("R")
 class Member(Generic[W, R]):
     """One caller's work, and what became of it."""
 
-    __slots__ = ("_error", "_outcome", "awake", "leads", "work")
+    __slots__ = ("_error", "_outcome", "awake", "is_in_hurry", "leads", "work")
 
-    def __init__(self, work: W) -> None:
+    def __init__(self, work: W, *, is_in_hurry: bool = False) -> None:
         self.work = work
+        self.is_in_hurry = is_in_hurry  # it waits for nobody long, so it goes alone
         self.leads = False  # it has been given a place to write at
         self.awake = threading.Lock()  # taken while its thread has to sleep
         self._outcome: tuple[R] | None = None
@@ -88,20 +89,22 @@ class Group(Generic[W, R]):
         self._running = 0
         self._waiting: deque[Member[W, R]] = deque()  # empty while a place is free
 
-    def submit(self, work: W, *, may_wait: bool = True) -> R:
-        """Have the work done, with others' or alone; what it gave, or its error. WouldWait, if it may not."""
-        member: Member[W, R] = Member(work)
+    def submit(self, work: W, *, wait_max_s: float | None = None) -> R:
+        """Have the work done, with others' or alone; what it gave, or its error.
+
+        Who says how long he waits for a place is told WouldWait after that, and shares his place with nobody: others
+        are not to be told so too, and might have to be waited for.
+        """
+        member: Member[W, R] = Member(work, is_in_hurry=wait_max_s is not None)
         with self._lock:
             if self._running < self._batches_max:
                 self._running += 1
                 batch = [member]
-            elif not may_wait:
-                raise WouldWait("another write is under way; nothing was written")
             else:
                 member.awake.acquire()
                 self._waiting.append(member)
                 batch = []
-        if not batch and self._wait(member):
+        if not batch and self._wait(member, wait_max_s):
             batch = self._take_along(member)
         if batch:
             self._lead(batch)
@@ -112,22 +115,22 @@ class Group(Generic[W, R]):
         """How many wait for a place."""
         return len(self._waiting)
 
-    def _wait(self, member: Member[W, R]) -> bool:
+    def _wait(self, member: Member[W, R], wait_max_s: float | None) -> bool:
         """Sleep until the work was done (False) or the member is to do it (True)."""
         try:
-            if not member.awake.acquire(timeout=self._wait_max_s):
-                self._give_up(member)
+            if not member.awake.acquire(timeout=self._wait_max_s if wait_max_s is None else wait_max_s):
+                self._give_up(member, WouldWait if wait_max_s is not None else Overloaded)
                 member.awake.acquire()  # its batch is under way, and ends as batches do
         except BaseException:
             self._withdraw(member)
             raise
         return member.leads
 
-    def _give_up(self, member: Member[W, R]) -> None:
+    def _give_up(self, member: Member[W, R], error: type[Overloaded]) -> None:
         with self._lock:
             if member in self._waiting:
                 self._waiting.remove(member)
-                raise Overloaded("the database is busy with other writes; nothing was written")
+                raise error("the database is busy with other writes; nothing was written")
 
     def _withdraw(self, member: Member[W, R]) -> None:
         """Leave the queue, or pass on the place that was given meanwhile."""
@@ -139,8 +142,12 @@ class Group(Generic[W, R]):
 
     def _take_along(self, leader: Member[W, R]) -> list[Member[W, R]]:
         with self._lock:
-            count = min(len(self._waiting), self._members_max - 1)
-            return [leader, *(self._waiting.popleft() for _ in range(count))]
+            batch = [leader]
+            while self._waiting and len(batch) < self._members_max:
+                if leader.is_in_hurry or self._waiting[0].is_in_hurry:
+                    break
+                batch.append(self._waiting.popleft())
+            return batch
 
     def _lead(self, batch: Sequence[Member[W, R]]) -> None:
         try:

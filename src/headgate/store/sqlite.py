@@ -28,6 +28,7 @@ from headgate.errors import (
     CommitUnknown,
     HeadgateError,
     InvariantBroken,
+    Overloaded,
     StorageFailed,
     WouldWait,
 )
@@ -70,6 +71,7 @@ _MEMBERS_MAX = 256
 _IDLE_READERS_MAX = 8
 _HEADERS_A_PAGE = 500
 _BUSY_WAIT_S = 0.005
+_HURRY_S = 0.020  # who waits for nobody waits so long: a neighbour's transaction takes less
 
 
 class _Hurry(threading.local):
@@ -113,7 +115,7 @@ class SqliteStore:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """While it lasts, a write of this thread that would have to wait for another's raises WouldWait instead."""
+        """While it lasts, a write of this thread that would have to wait long for another's raises WouldWait instead."""
         self._hurry.is_on = True
         try:
             yield
@@ -122,7 +124,7 @@ class SqliteStore:
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a write transaction; a `Refused` from it is taken back, anything else is committed."""
-        outcome: T = self._group.submit(work, may_wait=not self._hurry.is_on)
+        outcome: T = self._group.submit(work, wait_max_s=_HURRY_S if self._hurry.is_on else None)
         return outcome
 
     def _write_together(self, members: Sequence[Member[Work, Any]]) -> None:
@@ -151,17 +153,15 @@ class SqliteStore:
         return outcomes
 
     def _begin(self) -> sqlite3.Connection:
-        deadline = time.monotonic() + self._busy_timeout_ms / 1000
+        deadline = time.monotonic() + (_HURRY_S if self._hurry.is_on else self._busy_timeout_ms / 1000)
         try:
             if self._writer is None:
                 self._writer = self._open(WRITER_PRAGMAS)
                 self._writer.execute(NO_WAITING)  # that is done here, unless the caller does not wait
             while not has_begun(self._writer):
-                if self._hurry.is_on:
-                    raise WouldWait("another process writes to the database; nothing was written")
                 if time.monotonic() > deadline:
-                    self._writer.execute("BEGIN IMMEDIATE")  # for the last time: its error is the answer
-                    break
+                    error = WouldWait if self._hurry.is_on else Overloaded
+                    raise error("the database is busy: another process writes to it; nothing was written")
                 time.sleep(_BUSY_WAIT_S)
         except sqlite3.Error as error:
             self._discard_writer()
