@@ -125,6 +125,15 @@ def test_an_expired_token_is_refused(client: AppClient) -> None:
     assert client.get("/v1/namespaces", headers=bearer(token)).status_code == 401
 
 
+def test_a_token_that_was_good_before_is_refused_once_it_has_expired(client: AppClient) -> None:
+    token = client.token("etl", client.add_principal("etl", "read"))
+    assert client.get("/v1/namespaces", headers=bearer(token)).status_code == 200
+    client.clock.pass_s(3599)
+    assert client.get("/v1/namespaces", headers=bearer(token)).status_code == 200
+    client.clock.pass_s(2)
+    assert client.get("/v1/namespaces", headers=bearer(token)).status_code == 401
+
+
 def test_a_deleted_principals_token_stops_working(client: AppClient) -> None:
     token = client.token("etl", client.add_principal("etl", "read"))
     assert client.get("/v1/namespaces", headers=bearer(token)).status_code == 200

@@ -6,10 +6,11 @@ First the gates alone, with a loop that turns when it is told to; then the servi
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,13 +20,14 @@ import httpx
 import pytest
 import uvicorn
 
-from headgate.core.commit import Committed, Refused, TableCommit, Target, Unknown, Verdict
+from headgate.core.commit import Candidate, Committed, Refused, TableCommit, Target, Unknown, Verdict
 from headgate.errors import QueueFull
 from headgate.format.manifests import decode_manifest_list
 from headgate.service.app import build_app
 from headgate.service.commit_records import Work
 from headgate.service.commits import GroupRun
 from headgate.service.gate import Gates
+from headgate.service.group_driver import GroupDriver
 from headgate.service.heads import HeadCache
 from headgate.service.manifest_store import ManifestStore
 from headgate.service.metrics import Metrics
@@ -638,6 +640,7 @@ def served(folder: Path, *, strict: bool = False) -> Iterator[AppClient]:
     with open_socket(settings) as listener:
         services = open_services(settings)
         app = build_app(services, settings, all_routes())
+        app.listen_on(listener)
         members = {"bounds": settings, "take": staticmethod(app.take)}
         protocol: Any = type("Protocol", (BoundedProtocol,), members)
         config = uvicorn.Config(
@@ -673,6 +676,16 @@ def client(tmp_path: Path, witness: Witness) -> Iterator[AppClient]:
     with served(tmp_path) as opened_client:
         make_namespace(opened_client)
         yield opened_client
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    pause = threading.Event()
+    for _ in range(WAIT_S * 1000):
+        if holds():
+            return
+        pause.wait(0.001)
+    raise AssertionError("it did not come to pass")
 
 
 def place(client: AppClient, name: str = "t") -> str:
@@ -854,6 +867,88 @@ def test_the_event_loop_answers_while_the_first_group_after_a_restart_reads(
         finally:
             block.let_go.set()
         assert cold.result(WAIT_S).status_code == 200
+
+
+class Door:
+    """Stands for the poll of the listening socket: so many connections wait, and each round of the loop takes one."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+
+    def register(self, *_: object) -> None:
+        """As that of a poll."""
+
+    def poll(self, timeout: float) -> list[int]:
+        """As that of a poll."""
+        self.waiting = max(0, self.waiting - 1)
+        return [1] if self.waiting else []
+
+
+def test_connections_that_wait_are_let_in_before_a_group_is_led(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    door, outside = Door(), list[int]()
+    monkeypatch.setattr("headgate.service.app.select.poll", lambda: door)
+    go_on = GroupRun.go_on
+
+    def watched(self: GroupRun, *, may_wait: bool) -> bool | None:
+        outside.append(door.waiting)
+        return go_on(self, may_wait=may_wait)
+
+    with served(tmp_path) as client:
+        make_namespace(client)
+        created(client)
+        folder = place(client)
+        assert append(client, folder, "first").status_code == 200
+        monkeypatch.setattr(GroupRun, "go_on", watched)
+        for name, waiting in (
+            ("second", 10),
+            ("third", 10_000),
+        ):  # so many cannot keep a group from being led
+            door.waiting = waiting
+            assert append(client, folder, name).status_code == 200
+    assert len(outside) == 2
+    assert outside[0] == 0 < outside[1]
+
+
+def test_the_event_loop_answers_while_another_process_keeps_the_database(
+    client: AppClient, witness: Witness, tmp_path: Path
+) -> None:
+    created(client)
+    folder = place(client)
+    assert append(client, folder, "first").status_code == 200
+    before = witness.count(HERE, ended=False)
+    with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as pool:
+            appending = pool.submit(append, client, folder, "second")
+            until(lambda: witness.count(HERE, ended=False) > before)
+            assert client.get("/v1/config").status_code == 200
+            assert not appending.done()
+            other.execute("ROLLBACK")
+            assert appending.result(WAIT_S).status_code == 200
+    assert len(find_snapshots(client)) == 2
+    assert sorted(live_paths(client, "t")) == ["first", "second"]
+
+
+def test_old_metadata_is_not_deleted_on_the_event_loop(
+    client: AppClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = "write.metadata.previous-versions-max"
+    created(client, properties={"write.metadata.delete-after-commit.enabled": "true", kept: "1"})
+    folder = place(client)
+    by: list[str] = []
+    clean_up = GroupDriver._clean_up
+
+    def watched(self: GroupDriver, candidate: Candidate) -> None:
+        by.append(threading.current_thread().name)
+        clean_up(self, candidate)
+
+    monkeypatch.setattr(GroupDriver, "_clean_up", watched)
+    for name in ("a", "b", "c"):
+        assert append(client, folder, name).status_code == 200
+    assert len(by) == 3
+    assert HERE not in by
 
 
 def test_a_list_that_was_forgotten_is_read_in_a_thread(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,9 +15,11 @@ from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, 
 from headgate.core.manifest_list import ManifestList
 from headgate.format.footprints import hash_paths
 from headgate.service.live_paths import LivePaths
+from headgate.service.path_index import PathIndex
 from tests.format.entries import file
 
 ROOMY = 1 << 30
+WAIT_S = 10
 _paths = st.integers(0, 30).map("s3://b/t/data/{}.parquet".format)
 _manifests = st.lists(st.lists(_paths, max_size=4), max_size=12)
 _content = st.sampled_from([None, *ManifestContent])
@@ -167,3 +172,24 @@ def test_what_was_indexed_before_it_was_emptied_is_not_known_after() -> None:
     assert index.paths.size_bytes < 1000
     assert not index.paths.holds_none(index.wanted("a"))
     assert not index.paths.holds_none(index.wanted("never"))
+
+
+def test_who_asks_while_the_index_is_in_use_is_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Index([["a"]])
+    index.find()
+    begun, let_go = threading.Event(), threading.Event()
+    add = PathIndex.add
+
+    def slow(self: PathIndex, manifest_path: str, hashes: bytes) -> bool:
+        begun.set()
+        assert let_go.wait(WAIT_S)
+        return add(self, manifest_path, hashes)
+
+    monkeypatch.setattr(PathIndex, "add", slow)
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(index.paths.add, "other.avro", b"")
+        assert begun.wait(WAIT_S)
+        assert not index.paths.holds_none(index.wanted("nowhere"))
+        let_go.set()
+        adding.result(WAIT_S)
+    assert index.paths.holds_none(index.wanted("nowhere"))

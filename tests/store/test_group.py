@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from headgate.errors import CommitUnknown, Overloaded, StorageFailed
+from headgate.errors import CommitUnknown, Overloaded, StorageFailed, WouldWait
 from headgate.store.group import Group, Member, fail_all, tell_all
 
 LONG_S = 30.0
@@ -130,3 +130,37 @@ def test_an_error_of_all_is_raised_in_each_as_its_own_with_evidence_and_cause() 
         raised.append(caught.value)
     assert raised[0] is not raised[1]
     assert [(one.evidence, one.__cause__) for one in raised] == [({"path": "x"}, cause)] * 2
+
+
+# --- who waits for nobody long ------------------------------------------------------------------------------
+
+
+def test_who_finds_a_free_place_in_a_hurry_has_it_at_once() -> None:
+    bench = Bench()
+    bench.go.set()
+    assert bench.group.submit("a", wait_max_s=0.0) == "a"
+    bench.close()
+
+
+def test_who_is_in_a_hurry_goes_without_having_written_when_the_place_stays_taken() -> None:
+    bench = Bench()
+    bench.submit_behind()
+    with pytest.raises(WouldWait):
+        bench.group.submit("hurried", wait_max_s=0.001)
+    assert bench.group.waiting == 0
+    bench.close()
+    assert bench.batches == [["first"]]
+
+
+def test_nobody_shares_a_place_with_one_in_a_hurry() -> None:
+    bench = Bench()
+    futures = bench.submit_behind("a", "b")
+    futures.append(bench.pool.submit(bench.group.submit, "hurried", wait_max_s=LONG_S))
+    wait_until_queued(bench.group, 3)
+    for count, work in enumerate(("c", "d"), 4):
+        futures.append(bench.pool.submit(bench.group.submit, work))
+        wait_until_queued(bench.group, count)
+    bench.go.set()
+    assert [future.result(LONG_S) for future in futures] == ["first", "a", "b", "hurried", "c", "d"]
+    bench.close()
+    assert bench.batches == [["first"], ["a", "b"], ["hurried"], ["c", "d"]]

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -37,6 +39,7 @@ from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteT
 from headgate.service.http_errors import KeyTaken, crash_reply, error_reply, is_our_failure
 from headgate.service.http_wire import Scope, check_header_size, read_headers, reply_headers, request_id_of
 from headgate.service.logs import log, log_crash
+from headgate.service.mailbox import Mailbox
 from headgate.service.roles import Caller, Role, require
 from headgate.service.routing import Match, Router, parse_query
 from headgate.service.services import Services
@@ -64,38 +67,9 @@ class Call:
     is_identified: bool = False
 
 
-Settle = Callable[[Verdict | None], None]  # called on the event loop; None: the request's time is over
 Answer = Callable[[Reply, str], None]  # takes a reply and the request's id
 
-
-class Mailbox:
-    """Brings verdicts from the gates' threads to the event loop: many that come together wake it once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._posted: list[tuple[Settle, Verdict]] = []
-        self._home: int | None = None  # the event loop's thread, once it is known
-
-    def live_in(self, thread: int) -> None:
-        """Verdicts that come in this thread are given at once."""
-        self._home = thread
-
-    def post(self, loop: asyncio.AbstractEventLoop, settle: Settle, verdict: Verdict) -> None:
-        """Give a waiting request its verdict; from any thread."""
-        if threading.get_ident() == self._home:
-            settle(verdict)
-            return
-        with self._lock:
-            self._posted.append((settle, verdict))
-            if len(self._posted) > 1:
-                return  # the event loop has been woken for the first of them
-        loop.call_soon_threadsafe(self._deliver)
-
-    def _deliver(self) -> None:
-        with self._lock:
-            posted, self._posted = self._posted, []
-        for settle, verdict in posted:
-            settle(verdict)
+_ROUNDS_MAX = 64  # of the event loop that a group waits for connections that come in
 
 
 class App:
@@ -108,6 +82,7 @@ class App:
         self._in_flight = 0
         services.metrics.in_flight.set_function(lambda: self._in_flight)  # asked for seldom, changed always
         self._mailbox = Mailbox()
+        self._has_newcomers: Callable[[], bool] = lambda: False  # whether connections wait to be accepted
         self._tasks: set[asyncio.Task[Reply]] = set()  # a loop alone does not keep a task alive
         self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
         self._waiters = Waiters(services.store, self._workers, limit=settings.waiters_max)
@@ -407,10 +382,23 @@ class App:
 
         def soon(callback: Callable[[], None]) -> None:
             call = loop.call_soon if threading.get_ident() == home else loop.call_soon_threadsafe
-            call(callback)
+            call(let_in_first, callback, 0)
+
+        def let_in_first(callback: Callable[[], None], rounds: int) -> None:
+            # libuv accepts one connection in each round of the loop: behind groups, hundreds would wait for seconds.
+            if rounds < _ROUNDS_MAX and self._has_newcomers():
+                loop.call_soon(let_in_first, callback, rounds + 1)
+            else:
+                callback()
 
         self._mailbox.live_in(home)
         self._services.gates.lead_by(soon)
+
+    def listen_on(self, listener: socket.socket) -> None:
+        """Where connections come in."""
+        poller = select.poll()
+        poller.register(listener, select.POLLIN)
+        self._has_newcomers = lambda: bool(poller.poll(0))
 
     def stop_waiting(self) -> None:
         """Answer the requests that wait for events with what they have: the service is about to stop."""

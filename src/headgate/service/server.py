@@ -180,6 +180,7 @@ def tune_interpreter() -> None:
 def serve(app: App, settings: Settings, listener: socket.socket) -> None:
     """Run until a signal, finish the requests in flight, then close the services."""
     tune_interpreter()
+    app.listen_on(listener)
     protocol: Any = type("Protocol", (BoundedProtocol,), {"bounds": settings, "take": staticmethod(app.take)})
     config = uvicorn.Config(
         app,
