@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.core.commit import Verdict
 from headgate.service.commit_records import Work
-from headgate.service.gate import BeginGroup
+from headgate.service.gate import BeginGroup, Pause
 
 Answer = Callable[[int, Verdict], None]
 Run = Callable[[Sequence[Work], Answer, bool], bool]
@@ -20,7 +20,7 @@ class _Begun:
     answer: Answer
     trusts_cache: bool
 
-    def go_on(self, *, may_wait: bool) -> bool | None:
+    def go_on(self, *, may_wait: bool) -> bool | Pause:
         return self.run(self.works, self.answer, self.trusts_cache)
 
 

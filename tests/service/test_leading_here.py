@@ -26,7 +26,7 @@ from headgate.format.manifests import decode_manifest_list
 from headgate.service.app import build_app
 from headgate.service.commit_records import Work
 from headgate.service.commits import GroupRun
-from headgate.service.gate import Gates
+from headgate.service.gate import Gates, Pause
 from headgate.service.group_driver import GroupDriver
 from headgate.service.heads import HeadCache
 from headgate.service.manifest_store import ManifestStore
@@ -123,6 +123,9 @@ class Crew:
 
     waits: str = ""  # keys of commits that cannot be made at once
     crashes: str = ""
+    stretches: dict[str, int] = field(
+        default_factory=dict
+    )  # how often groups of these keys pause before they end
     drives: list[Drive] = field(default_factory=list)
     on_drive: Callable[[], None] = lambda: None
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))  # in threads
@@ -149,7 +152,7 @@ class _Group:
     keys: str
     answer: Callable[[int, Verdict], None]
 
-    def go_on(self, *, may_wait: bool) -> bool | None:
+    def go_on(self, *, may_wait: bool) -> bool | Pause:
         crew, thread = self.crew, threading.current_thread().name
         by = THREADS if thread.startswith(THREADS) else HERE
         crew.drives.append(Drive(self.number, self.keys, by, may_wait))
@@ -158,7 +161,10 @@ class _Group:
             crew.begun.release()
             assert crew.may_end.wait(WAIT_S)
         if not may_wait and set(self.keys) & set(crew.waits):
-            return None
+            return Pause.HAS_TO_WAIT
+        if not may_wait and crew.stretches.get(self.keys, 0) > 0:
+            crew.stretches[self.keys] -= 1
+            return Pause.HAS_MORE
         for member, key in enumerate(self.keys):
             if key in crew.crashes:
                 raise RuntimeError("a bug")
@@ -325,6 +331,38 @@ def test_between_two_groups_of_one_table_the_loop_has_time_for_others() -> None:
 
 
 # --- who has to wait --------------------------------------------------------------------------------------
+
+
+def test_a_group_with_more_to_do_goes_on_here_after_others_had_their_turn() -> None:
+    with opened() as desk:
+        desk.crew.stretches["ab"] = 2
+        desk.submit("ab")
+        desk.submit("x", target=RIGHT)
+        desk.loop.turn(4)
+        assert desk.crew.ways == [("ab", HERE), ("x", HERE), ("ab", HERE), ("ab", HERE)]
+        assert len({drive.group for drive in desk.crew.drives}) == 2  # the same group goes on
+        assert desk.verdicts("abx") == [DONE] * 3
+
+
+def test_what_comes_between_two_stretches_of_a_group_is_the_next_one() -> None:
+    with opened() as desk:
+        desk.crew.stretches["a"] = 1
+        desk.submit("a")
+        desk.loop.turn()
+        desk.submit("b")
+        assert not desk.is_told("a")
+        desk.loop.turn(2)
+        assert desk.crew.ways == [("a", HERE), ("a", HERE), ("b", HERE)]
+
+
+def test_a_group_with_more_to_do_goes_on_in_a_thread_when_the_loop_has_ended() -> None:
+    with opened() as desk:
+        desk.crew.stretches["a"] = 5
+        desk.submit("a")
+        desk.gates.lead_by(None)
+        desk.loop.turn()
+        assert desk.verdicts("a") == [DONE]
+        assert desk.crew.ways == [("a", HERE), ("a", THREADS)]
 
 
 def test_a_group_that_has_to_wait_goes_on_in_a_thread_from_where_it_was() -> None:
@@ -584,11 +622,13 @@ def test_closing_finishes_what_is_queued_here_and_takes_nothing_more() -> None:
 class Witness:
     """Which stretches of which groups were driven in which thread, and how they ended."""
 
-    drives: list[tuple[str, bool, bool | None]] = field(default_factory=list)
+    drives: list[tuple[str, bool, bool | Pause]] = field(default_factory=list)
 
     def count(self, by: str, *, ended: bool) -> int:
         """How many stretches were driven by such a thread, to the end of their group or not."""
-        return sum(name.startswith(by) and (calm is not None) == ended for name, _, calm in self.drives)
+        return sum(
+            name.startswith(by) and (not isinstance(calm, Pause)) == ended for name, _, calm in self.drives
+        )
 
 
 @pytest.fixture
@@ -596,9 +636,12 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
     """Sees every group of the services in this process."""
     seen, go_on = Witness(), GroupRun.go_on
 
-    def watched(self: GroupRun, *, may_wait: bool) -> bool | None:
+    def watched(self: GroupRun, *, may_wait: bool) -> bool | Pause:
         calm = go_on(self, may_wait=may_wait)
-        seen.drives.append((threading.current_thread().name, may_wait, calm))
+        if (
+            calm is not Pause.HAS_MORE
+        ):  # how often a group lets others have their turn is the machine's affair
+            seen.drives.append((threading.current_thread().name, may_wait, calm))
         return calm
 
     monkeypatch.setattr(GroupRun, "go_on", watched)
@@ -721,6 +764,21 @@ def test_appends_of_many_clients_at_once_all_land_once(client: AppClient, witnes
     assert not client.services.gates.is_busy((("a",), "t"))
 
 
+def test_groups_that_pause_after_every_step_land_as_others_do(
+    client: AppClient, witness: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.service.commits._STRETCH_S", -1.0)
+    created(client)
+    folder = place(client)
+    names = [f"{number:02}" for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda name: append(client, folder, name), names))
+    assert {answer.status_code for answer in answers} == {200}
+    assert sorted(live_paths(client, "t")) == names
+    assert append(client, folder, names[0]).status_code == 409
+    assert witness.count(HERE, ended=True) > 0
+
+
 def test_an_append_is_led_on_the_event_loop_once_its_table_is_known(
     client: AppClient, witness: Witness
 ) -> None:
@@ -741,7 +799,10 @@ def test_a_path_that_is_live_already_is_refused_with_evidence(client: AppClient,
     conflict = error_of(answer)["conflict"]
     assert conflict["rule"] == "already-live"
     assert conflict["files"] == [f"{folder}/data/twice"]
-    assert [(by.startswith(THREADS), calm) for by, _, calm in witness.drives] == [(False, None), (True, True)]
+    assert [(by.startswith(THREADS), calm) for by, _, calm in witness.drives] == [
+        (False, Pause.HAS_TO_WAIT),
+        (True, True),
+    ]
     assert live_paths(client, "t") == ["other", "twice"]
     assert append(client, folder, "new").status_code == 200  # nothing of the refusal stayed behind
 
@@ -765,7 +826,7 @@ def test_the_first_commit_after_a_restart_lands_and_the_next_is_led_here_again(
     witness.drives.clear()
     with served(tmp_path) as after:
         assert append(after, folder, "two").status_code == 200
-        assert [calm for _, _, calm in witness.drives] == [None, True]  # nothing was remembered
+        assert [calm for _, _, calm in witness.drives] == [Pause.HAS_TO_WAIT, True]  # nothing was remembered
         assert append(after, folder, "one").status_code == 409
         assert append(after, folder, "three").status_code == 200
         assert witness.drives[-1] == (HERE, False, True)
@@ -887,12 +948,12 @@ class Door:
 def test_connections_that_wait_are_let_in_before_a_group_is_led(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door, outside = Door(), list[int]()
+    door, outside = Door(), dict[GroupRun, int]()
     monkeypatch.setattr("headgate.service.app.select.poll", lambda: door)
     go_on = GroupRun.go_on
 
-    def watched(self: GroupRun, *, may_wait: bool) -> bool | None:
-        outside.append(door.waiting)
+    def watched(self: GroupRun, *, may_wait: bool) -> bool | Pause:
+        outside.setdefault(self, door.waiting)
         return go_on(self, may_wait=may_wait)
 
     with served(tmp_path) as client:
@@ -907,8 +968,8 @@ def test_connections_that_wait_are_let_in_before_a_group_is_led(
         ):  # so many cannot keep a group from being led
             door.waiting = waiting
             assert append(client, folder, name).status_code == 200
-    assert len(outside) == 2
-    assert outside[0] == 0 < outside[1]
+    none, many = outside.values()
+    assert none == 0 < many
 
 
 def test_the_event_loop_answers_while_another_process_keeps_the_database(
@@ -962,7 +1023,10 @@ def test_a_list_that_was_forgotten_is_read_in_a_thread(
     assert commit_change(client, added, name="other").status_code == 200
     witness.drives.clear()
     assert append(client, folder, "two").status_code == 200
-    assert [(by.startswith(THREADS), calm) for by, _, calm in witness.drives] == [(False, None), (True, True)]
+    assert [(by.startswith(THREADS), calm) for by, _, calm in witness.drives] == [
+        (False, Pause.HAS_TO_WAIT),
+        (True, True),
+    ]
 
 
 def test_a_leader_in_a_thread_may_ask_the_event_loop(

@@ -70,6 +70,8 @@ class Call:
 Answer = Callable[[Reply, str], None]  # takes a reply and the request's id
 
 _ROUNDS_MAX = 64  # of the event loop that a group waits for connections that come in
+_ROUNDS_BETWEEN = 4  # between two stretches of groups of which the first took long
+_LONG_S = 0.002
 
 
 class App:
@@ -378,7 +380,7 @@ class App:
 
     def _lead_here(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have commits made on this event loop, for as long as they need not wait for anything."""
-        home = threading.get_ident()
+        home, breaks = threading.get_ident(), 0
 
         def soon(callback: Callable[[], None]) -> None:
             call = loop.call_soon if threading.get_ident() == home else loop.call_soon_threadsafe
@@ -386,10 +388,14 @@ class App:
 
         def let_in_first(callback: Callable[[], None], rounds: int) -> None:
             # libuv accepts one connection in each round of the loop: behind groups, hundreds would wait for seconds.
-            if rounds < _ROUNDS_MAX and self._has_newcomers():
+            # And a request that is no commit takes a few rounds; after a long stretch it is to have them.
+            nonlocal breaks
+            if rounds < _ROUNDS_MAX and (rounds < breaks or self._has_newcomers()):
                 loop.call_soon(let_in_first, callback, rounds + 1)
-            else:
-                callback()
+                return
+            started = time.monotonic()
+            callback()
+            breaks = _ROUNDS_BETWEEN if time.monotonic() - started > _LONG_S else 0
 
         self._mailbox.live_in(home)
         self._services.gates.lead_by(soon)

@@ -16,6 +16,7 @@ from headgate.core.commit import (
     Effect,
     Member,
     Reply,
+    Swapped,
     Verdict,
 )
 from headgate.core.flow import group_flow
@@ -23,10 +24,11 @@ from headgate.errors import (
     HeadgateError,
 )
 from headgate.service.commit_records import Work
-from headgate.service.gate import to_committed
+from headgate.service.gate import Pause, to_committed
 from headgate.service.group_driver import GroupDriver, HasToWait
 from headgate.service.services import Services
 
+_STRETCH_S = 0.004  # where others wait to have their turn, so much is done at a time
 _TOTAL_TIMEOUT = "commit.retry.total-timeout-ms"
 _TOTAL_TIMEOUT_MS_MIN = (
     1000  # with less, a table could refuse the very commit that would correct its property
@@ -100,9 +102,10 @@ class GroupRun:
         members = tuple([Member(work.key, work.commits, work.fold) for work in works])
         self._conversation = group_flow(members, policy=services.locations)
         self._next: Effect | None = None  # which has to wait
+        self._reply: tuple[Reply, HeadgateError | None] = (None, None)  # what the conversation is told next
 
-    def go_on(self, *, may_wait: bool) -> bool | None:
-        """As `run_group`; None: the next step has to wait, and nobody has been told anything that it could change."""
+    def go_on(self, *, may_wait: bool) -> bool | Pause:
+        """As `run_group`, or to a pause: nobody has been told anything that the rest could change."""
         driver = self._driver
         try:
             try:
@@ -110,20 +113,20 @@ class GroupRun:
             except HeadgateError as error:
                 # Whatever failed now has done nothing, but what was swapped before may have landed.
                 verdicts = tuple(driver.describe_failure(member, error) for member in range(len(self._works)))
-            if verdicts is None:
-                return None
+            if isinstance(verdicts, Pause):
+                return verdicts
             for member, verdict in enumerate(verdicts):
                 driver.answer(member, verdict)
         finally:
             driver.log_verdicts()  # who waits was told first
         return not driver.met_others
 
-    def _converse(self, may_wait: bool) -> tuple[Verdict, ...] | None:
+    def _converse(self, may_wait: bool) -> tuple[Verdict, ...] | Pause:
         """Carry out one effect after the other. Raises when the heads cannot be loaded or the swap not be sent."""
         carry_out = self._driver.carry_out if may_wait else self._driver.carry_out_at_once
         conversation, effect, self._next = self._conversation, self._next, None
-        reply: Reply = None
-        failed: HeadgateError | None = None
+        (reply, failed), self._reply = self._reply, (None, None)
+        pause_at = float("inf") if may_wait else time.monotonic() + _STRETCH_S
         while True:
             if effect is None:
                 try:
@@ -141,6 +144,9 @@ class GroupRun:
             else:
                 if isinstance(found, HasToWait):
                     self._next = effect
-                    return None
+                    return Pause.HAS_TO_WAIT
                 reply = found
             effect = None
+            if time.monotonic() > pause_at and not isinstance(reply, Swapped):
+                self._reply = reply, failed
+                return Pause.HAS_MORE

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Protocol
 
@@ -38,11 +39,18 @@ from headgate.service.metrics import Metrics
 Done = Callable[[Verdict], None]
 
 
+class Pause(Enum):
+    """Why a group that may not wait has not ended. Nothing is amiss: it goes on from where it was."""
+
+    HAS_TO_WAIT = "has to wait"
+    HAS_MORE = "has more to do"  # and others were to have their turn
+
+
 class GroupUnderWay(Protocol):
     """A group that is being driven."""
 
-    def go_on(self, *, may_wait: bool) -> bool | None:
-        """To its end. False: others commit too. None, only where it may not wait: it has to, and nothing is amiss."""
+    def go_on(self, *, may_wait: bool) -> bool | Pause:
+        """To its end; False: others commit too. Or, only where it may not wait, to a pause."""
 
 
 # The works, whom to tell each verdict, whether remembered heads will do.
@@ -218,13 +226,8 @@ class Gates:
         """With the lock held: have a leader for the next group, at the back of the line."""
         gate.is_led = True
         self._lined_up += 1
-        if self._soon is not None and self._may_lead_here(gate):
-            try:
-                self._soon(partial(self._lead_here, gate))
-                return
-            except RuntimeError:  # the event loop has ended
-                self._soon = None
-        self._leaders.submit(self._lead, gate)
+        if not self._may_lead_here(gate) or not self._ask_loop(partial(self._lead_here, gate)):
+            self._leaders.submit(self._lead, gate)
 
     def _may_lead_here(self, gate: _Gate) -> bool:
         """With the lock held."""
@@ -234,30 +237,38 @@ class Gates:
         """On the event loop: drive one group as far as it goes without waiting; a thread drives it to its end."""
         with self._changed:
             self._lined_up -= 1
+        self._drive_here(gate, self._begin(gate, min(self._group_max, _HERE_MAX), only_small=True))
+
+    def _drive_here(self, gate: _Gate, driven: _Driven) -> None:
+        """A stretch of a group; between two of them the event loop does what else there is to do."""
         started = time.monotonic()
-        driven = self._begin(gate, min(self._group_max, _HERE_MAX), only_small=True)
-        is_done = driven.go_on(may_wait=False)
+        pause = driven.go_on(may_wait=False)
         ended = time.monotonic()
         if ended - started > _SLOW_S:
             self._slow_until = ended + _SLOW_FOR_S
-        if not is_done:
+        if pause is None:
+            self._end(gate, driven)
+        elif pause is Pause.HAS_TO_WAIT or not self._ask_loop(partial(self._drive_here, gate, driven)):
             with self._changed:
                 self._lined_up += 1
             self._leaders.submit(self._go_on, gate, driven)
-            return
-        with self._changed:
-            self._end(gate, driven, ended)
-            if gate.queue and not gate.holders:
-                self._start(gate)
+
+    def _ask_loop(self, callback: Callable[[], None]) -> bool:
+        """False: there is none, or it has ended."""
+        if self._soon is None:
+            return False
+        try:
+            self._soon(callback)
+        except RuntimeError:
+            self._soon = None
+            return False
+        return True
 
     def _go_on(self, gate: _Gate, driven: _Driven) -> None:
         with self._changed:
             self._lined_up -= 1
         driven.go_on(may_wait=True)
-        with self._changed:
-            self._end(gate, driven, time.monotonic())
-            if gate.queue and not gate.holders:
-                self._start(gate)
+        self._end(gate, driven)
 
     def _lead(self, gate: _Gate) -> None:
         """Drive one group after the other, for as long as no other table waits for a leader."""
@@ -275,7 +286,7 @@ class Gates:
             driven.go_on(may_wait=True)
         with self._changed:
             ended = time.monotonic()
-            self._end(gate, driven, ended)
+            self._let_go(gate, driven, ended)
             if driven.group and self._seeks_company:
                 back = min(len(driven.group) + len(gate.queue), self._group_max)
                 gate.company.expect(back, took_s=ended - started)
@@ -295,7 +306,14 @@ class Gates:
             _tell(waiting, Refused(QueueFull(text)))
         return _Driven(gate, group)
 
-    def _end(self, gate: _Gate, driven: _Driven, ended: float) -> None:
+    def _end(self, gate: _Gate, driven: _Driven) -> None:
+        """The group has ended: what has come meanwhile is led next, unless somebody waits to hold the gate."""
+        with self._changed:
+            self._let_go(gate, driven, time.monotonic())
+            if gate.queue and not gate.holders:
+                self._start(gate)
+
+    def _let_go(self, gate: _Gate, driven: _Driven, ended: float) -> None:
         """With the lock held: nobody leads the gate. Who waits to hold it has it now."""
         if driven.group:
             self._recent[gate.target] = ended
@@ -335,18 +353,18 @@ class _Driven:
         self._told: set[int] = set()
         self._under_way: GroupUnderWay | None = None
 
-    def go_on(self, *, may_wait: bool) -> bool:
-        """Drive it to its end; False: it has to wait, and may not."""
+    def go_on(self, *, may_wait: bool) -> Pause | None:
+        """Drive it to its end, or where it may not wait to a pause."""
         if not self.group:
-            return True
+            return None
         try:
             if self._under_way is None:
                 works = [waiting.work for waiting in self.group]
                 self._under_way = self.group[0].begin(works, self._answer, self._gate.is_calm)
             is_calm = self._under_way.go_on(may_wait=may_wait)
-            if is_calm is None and not may_wait:
-                return False
-            if not is_calm:
+            if isinstance(is_calm, Pause) and not may_wait:
+                return is_calm
+            if is_calm is not True:
                 self._gate.met_at = time.monotonic()
         except Exception as error:  # outermost edge of this thread: a bug, and the table's gate must go on
             log_crash("a group crashed", error, key=self.group[0].work.key, members=len(self.group))
@@ -354,7 +372,7 @@ class _Driven:
             if member not in self._told:  # nobody may wait for ever
                 text = "the gate failed; the outcome of this commit is not known"
                 _tell(waiting, Unknown(CommitUnknown(text)))
-        return True
+        return None
 
     def _answer(self, member: int, verdict: Verdict) -> None:
         self._told.add(member)
