@@ -6,8 +6,11 @@ First the gates alone, with a loop that turns when it is told to; then the servi
 from __future__ import annotations
 
 import asyncio
+import gc
+import select
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
@@ -363,6 +366,28 @@ def test_a_group_with_more_to_do_goes_on_in_a_thread_when_the_loop_has_ended() -
         desk.loop.turn()
         assert desk.verdicts("a") == [DONE]
         assert desk.crew.ways == [("a", HERE), ("a", THREADS)]
+
+
+def test_a_group_that_has_ended_leaves_nothing_to_the_garbage_collector() -> None:
+    with opened() as desk:
+        begin, begun = desk.crew.begin, list[weakref.ref[_Group]]()
+
+        def watched(
+            works: Sequence[Work], answer: Callable[[int, Verdict], None], trusts_cache: bool
+        ) -> _Group:
+            group = begin(works, answer, trusts_cache)
+            begun.append(weakref.ref(group))
+            return group
+
+        desk.crew.begin = watched  # type: ignore[method-assign]
+        gc.disable()
+        try:
+            desk.submit("a")
+            desk.loop.turn()
+            assert desk.verdicts("a") == [DONE]
+            assert [one() for one in begun] == [None]
+        finally:
+            gc.enable()
 
 
 def test_a_group_that_has_to_wait_goes_on_in_a_thread_from_where_it_was() -> None:
@@ -939,10 +964,10 @@ class Door:
     def register(self, *_: object) -> None:
         """As that of a poll."""
 
-    def poll(self, timeout: float) -> list[int]:
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
         """As that of a poll."""
         self.waiting = max(0, self.waiting - 1)
-        return [1] if self.waiting else []
+        return [(0, select.POLLIN)] if self.waiting else []
 
 
 def test_connections_that_wait_are_let_in_before_a_group_is_led(

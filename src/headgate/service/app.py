@@ -39,6 +39,7 @@ from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteT
 from headgate.service.http_errors import KeyTaken, crash_reply, error_reply, is_our_failure
 from headgate.service.http_wire import Scope, check_header_size, read_headers, reply_headers, request_id_of
 from headgate.service.logs import log, log_crash
+from headgate.service.loop_turns import Turns
 from headgate.service.mailbox import Mailbox
 from headgate.service.roles import Caller, Role, require
 from headgate.service.routing import Match, Router, parse_query
@@ -68,10 +69,6 @@ class Call:
 
 
 Answer = Callable[[Reply, str], None]  # takes a reply and the request's id
-
-_ROUNDS_MAX = 64  # of the event loop that a group waits for connections that come in
-_ROUNDS_BETWEEN = 4  # between two stretches of groups of which the first took long
-_LONG_S = 0.002
 
 
 class App:
@@ -380,22 +377,12 @@ class App:
 
     def _lead_here(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have commits made on this event loop, for as long as they need not wait for anything."""
-        home, breaks = threading.get_ident(), 0
+        home = threading.get_ident()
+        turns = Turns(loop, self._has_newcomers)
 
         def soon(callback: Callable[[], None]) -> None:
             call = loop.call_soon if threading.get_ident() == home else loop.call_soon_threadsafe
-            call(let_in_first, callback, 0)
-
-        def let_in_first(callback: Callable[[], None], rounds: int) -> None:
-            # libuv accepts one connection in each round of the loop: behind groups, hundreds would wait for seconds.
-            # And a request that is no commit takes a few rounds; after a long stretch it is to have them.
-            nonlocal breaks
-            if rounds < _ROUNDS_MAX and (rounds < breaks or self._has_newcomers()):
-                loop.call_soon(let_in_first, callback, rounds + 1)
-                return
-            started = time.monotonic()
-            callback()
-            breaks = _ROUNDS_BETWEEN if time.monotonic() - started > _LONG_S else 0
+            call(turns.add, callback)
 
         self._mailbox.live_in(home)
         self._services.gates.lead_by(soon)
@@ -404,11 +391,12 @@ class App:
         """Where connections come in."""
         poller = select.poll()
         poller.register(listener, select.POLLIN)
-        self._has_newcomers = lambda: bool(poller.poll(0))
+        self._has_newcomers = lambda: any(event & select.POLLIN for _, event in poller.poll(0))
 
     def stop_waiting(self) -> None:
         """Answer the requests that wait for events with what they have: the service is about to stop."""
         self._waiters.close()
+        self._services.gates.lead_by(None)  # the event loop ends before the last commit may
 
     def close(self) -> None:
         """Wait for the workers, then close the services: nothing is pulled away from under a commit."""

@@ -25,6 +25,9 @@ _V = TypeVar("_V")
 
 ANONYMOUS = "anonymous"
 PRINCIPAL_MEMORY_MS = 5_000  # how long a dropped principal's tokens may go on working
+_REMEMBERED_BYTES_MAX = (
+    1024  # a header of ours has some 300; one with spaces for a kilobyte is somebody's joke
+)
 _REMEMBERED_MAX = 10_000
 _TRIES_EACH = Rate(per_s=2, burst=20)
 _TRIES_ALL = Rate(per_s=20, burst=60)  # a scrypt check costs about 50 ms of one core
@@ -77,8 +80,9 @@ class Authenticator:
             return Unproved(client_id, secret)
         claims = tokens.verify_token(self._key, value, now_s=now_s, lifetime_max_s=self._lifetime_max_s())
         signed = Signed(claims.principal)
-        with self._lock:
-            _remember(self._signed, header or "", (signed, claims.expires_at_s))
+        if header is not None and len(header) <= _REMEMBERED_BYTES_MAX:
+            with self._lock:
+                _remember(self._signed, header, (signed, claims.expires_at_s))
         return signed
 
     def identify(self, credential: Credential, address: str) -> tuple[str, Role]:

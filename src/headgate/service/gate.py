@@ -364,9 +364,11 @@ class _Driven:
             is_calm = self._under_way.go_on(may_wait=may_wait)
             if isinstance(is_calm, Pause) and not may_wait:
                 return is_calm
+            self._under_way = None  # which knows whom to tell, and so this
             if is_calm is not True:
                 self._gate.met_at = time.monotonic()
         except Exception as error:  # outermost edge of this thread: a bug, and the table's gate must go on
+            self._under_way = None
             log_crash("a group crashed", error, key=self.group[0].work.key, members=len(self.group))
         for member, waiting in enumerate(self.group):
             if member not in self._told:  # nobody may wait for ever

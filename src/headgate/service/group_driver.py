@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from headgate.core.build import WriteManifest, WriteManifestList
@@ -153,8 +154,7 @@ class GroupDriver:
             case FindLive() if manifests.holds_none(effect):
                 return FoundLive(())
             case Swap() if not self._outbox.waits and not any(map(_cleans_up, effect.candidates)):
-                with self._services.store.at_once():
-                    return self._swap(effect)
+                return self._swap(effect, at_once=True)
             case MergeManifests() if manifests.holds_sources(effect):
                 return self.carry_out(effect)
             case Answer():
@@ -216,14 +216,14 @@ class GroupDriver:
 
     # --- the swap ----------------------------------------------------------------------------------------
 
-    def _swap(self, effect: Swap) -> Reply | HasToWait:
+    def _swap(self, effect: Swap, *, at_once: bool = False) -> Reply | HasToWait:
         services = self._services
         prepared = self._prepared or self._prepare(effect)
         if isinstance(prepared, SwapRefused):
             return prepared
         operations, heads, removing, journalled = self._prepared = prepared
         try:
-            with services.metrics.time_store("swap"):
+            with services.metrics.time_store("swap"), services.store.at_once() if at_once else nullcontext():
                 refused = services.store.write(operations)
         except WouldWait:
             return HasToWait()

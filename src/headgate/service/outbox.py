@@ -45,8 +45,10 @@ class Outbox:
 
     @property
     def waits(self) -> bool:
-        """Whether `flush` has files to wait for that are being written already."""
-        return bool(self._begun)
+        """Whether `flush` would wait for files to be durable: those that are being written, or that the journal refuses."""
+        if self._begun or not self._journal.takes(0):
+            return True
+        return sum(_row_bytes(*file) for file in self._waiting.values()) > _JOURNAL_BYTES_MAX
 
     def flush(self) -> list[PutFile]:
         """Have everything written; for what is not durable yet, the rows of the journal."""

@@ -75,9 +75,9 @@ _HURRY_S = 0.020  # who waits for nobody waits so long: a neighbour's transactio
 
 
 class _Hurry(threading.local):
-    """Whether this thread waits for nobody."""
+    """Until when this thread waits for others, if it is in a hurry; by the monotonic clock."""
 
-    is_on = False
+    until: float | None = None
 
 
 class SqliteStore:
@@ -116,15 +116,17 @@ class SqliteStore:
     @contextmanager
     def at_once(self) -> Iterator[None]:
         """While it lasts, a write of this thread that would have to wait long for another's raises WouldWait instead."""
-        self._hurry.is_on = True
+        self._hurry.until = time.monotonic() + _HURRY_S
         try:
             yield
         finally:
-            self._hurry.is_on = False
+            self._hurry.until = None
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a write transaction; a `Refused` from it is taken back, anything else is committed."""
-        outcome: T = self._group.submit(work, wait_max_s=_HURRY_S if self._hurry.is_on else None)
+        until = self._hurry.until
+        left_s = None if until is None else max(0.0, until - time.monotonic())
+        outcome: T = self._group.submit(work, wait_max_s=left_s)
         return outcome
 
     def _write_together(self, members: Sequence[Member[Work, Any]]) -> None:
@@ -153,15 +155,18 @@ class SqliteStore:
         return outcomes
 
     def _begin(self) -> sqlite3.Connection:
-        deadline = time.monotonic() + (_HURRY_S if self._hurry.is_on else self._busy_timeout_ms / 1000)
+        until = self._hurry.until
+        deadline = time.monotonic() + self._busy_timeout_ms / 1000 if until is None else until
         try:
             if self._writer is None:
+                if until is not None:
+                    raise WouldWait("the database is not open for writing; nothing was written")
                 self._writer = self._open(WRITER_PRAGMAS)
                 self._writer.execute(NO_WAITING)  # that is done here, unless the caller does not wait
             while not has_begun(self._writer):
                 if time.monotonic() > deadline:
-                    error = WouldWait if self._hurry.is_on else Overloaded
-                    raise error("the database is busy: another process writes to it; nothing was written")
+                    kind = Overloaded if until is None else WouldWait
+                    raise kind("the database is busy: another process writes to it; nothing was written")
                 time.sleep(_BUSY_WAIT_S)
         except sqlite3.Error as error:
             self._discard_writer()
