@@ -168,6 +168,8 @@ class Overloaded(HeadgateError):
 class WouldWait(Overloaded):
     """Somebody is in the way, and the caller waits for nobody: nothing was done, and who may wait can try."""
 
+    code = "would-wait"
+
 
 class QueueFull(Overloaded):
     """Too many commits of a table wait, or too many jobs, or a commit's time was over before its turn: nothing happened."""

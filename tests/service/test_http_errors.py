@@ -44,6 +44,7 @@ EXAMPLES: list[tuple[HeadgateError, int, str, bool]] = [
     (errors.Forbidden("m"), 403, "ForbiddenException", False),
     (errors.Unsupported("m"), 406, "UnsupportedOperationException", True),
     (errors.Overloaded("m"), 429, "SlowDownException", False),
+    (errors.WouldWait("m"), 429, "SlowDownException", False),
     (errors.QueueFull("m"), 503, "ServiceUnavailableException", False),
     (errors.StorageFailed("m"), 503, "ServiceUnavailableException", False),
     (errors.InvariantBroken("m"), 500, "InternalServerError", False),

@@ -98,6 +98,9 @@ SHAPES: Mapping[type[HeadgateError], Shape] = {
     errors.Unsupported: Shape(HTTPStatus.NOT_ACCEPTABLE, "UnsupportedOperationException"),
     # Not 503: clients take a 5xx that outlives their retries as "unknown", and this refusal is certain.
     errors.Overloaded: Shape(HTTPStatus.TOO_MANY_REQUESTS, "SlowDownException"),
+    errors.WouldWait: Shape(
+        HTTPStatus.TOO_MANY_REQUESTS, "SlowDownException"
+    ),  # a thread waits instead: not told
     # Retry-After goes with it, and clients wait and send again; one that gives up takes it as unknown and looks.
     errors.QueueFull: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
     errors.StorageFailed: Shape(HTTPStatus.SERVICE_UNAVAILABLE, "ServiceUnavailableException"),
