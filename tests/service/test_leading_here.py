@@ -24,7 +24,8 @@ import pytest
 import uvicorn
 
 from headgate.core.commit import Candidate, Committed, Refused, TableCommit, Target, Unknown, Verdict
-from headgate.errors import QueueFull
+from headgate.errors import CommitUnknown, QueueFull, StorageFailed
+from headgate.files.local import LocalFiles
 from headgate.format.manifests import decode_manifest_list
 from headgate.service.app import build_app
 from headgate.service.commit_records import Work
@@ -39,6 +40,8 @@ from headgate.service.routes import all_routes
 from headgate.service.server import BoundedProtocol, open_socket
 from headgate.service.services import open_services
 from headgate.service.settings import Settings
+from headgate.store.base import Operation, SwapEntry
+from headgate.store.sqlite import SqliteStore
 from tests.service.app_client import AppClient, Clock
 from tests.service.change_calls import change, commit_change, data_file, head_id, live_paths
 from tests.service.table_calls import created, error_of, load, local, make_namespace, path
@@ -1015,6 +1018,65 @@ def test_the_event_loop_answers_while_another_process_keeps_the_database(
             assert appending.result(WAIT_S).status_code == 200
     assert len(find_snapshots(client)) == 2
     assert sorted(live_paths(client, "t")) == ["first", "second"]
+
+
+def test_a_disk_that_is_full_refuses_the_append_and_the_next_one_lands(
+    client: AppClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(client)
+    folder = place(client)
+    assert append(client, folder, "first").status_code == 200
+    by: list[str] = []
+
+    def is_full(*_: object) -> None:
+        by.append(threading.current_thread().name)
+        raise StorageFailed("no space left on the device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "write_soft_many", is_full)
+        refused = append(client, folder, "second")
+    assert (refused.status_code, error_of(refused)["headgate"]["code"]) == (503, "storage-failed")
+    assert by[0] == HERE
+    assert append(client, folder, "second").status_code == 200
+    assert sorted(live_paths(client, "t")) == ["first", "second"]
+
+
+@pytest.mark.parametrize("lands", [True, False], ids=["landed", "lost"])
+def test_a_swap_whose_outcome_is_not_known_is_looked_for_in_a_thread_and_lands_once(
+    client: AppClient, witness: Witness, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    created(client)
+    folder = place(client)
+    assert append(client, folder, "first").status_code == 200
+    write, unsure = SqliteStore.write, ["the first swap"]
+
+    def is_unsure(self: SqliteStore, operations: Sequence[Operation]) -> Any:
+        if not unsure or not any(isinstance(one, SwapEntry) for one in operations):
+            return write(self, operations)
+        unsure.clear()
+        if lands:
+            assert write(self, operations) is None
+        raise CommitUnknown("COMMIT failed: look for the key")
+
+    witness.drives.clear()
+    monkeypatch.setattr(SqliteStore, "write", is_unsure)
+    assert append(client, folder, "second").status_code == 200
+    assert [(by.startswith(THREADS), calm is Pause.HAS_TO_WAIT) for by, _, calm in witness.drives] == [
+        (False, True),
+        (True, False),
+    ]
+    assert len(find_snapshots(client)) == 2
+    assert sorted(live_paths(client, "t")) == ["first", "second"]
+
+
+def test_a_large_request_is_not_led_on_the_event_loop(client: AppClient, witness: Witness) -> None:
+    created(client)
+    folder = place(client)
+    assert append(client, folder, "first").status_code == 200
+    witness.drives.clear()
+    assert append(client, folder, *[f"{number:04}-{'x' * 100}" for number in range(400)]).status_code == 200
+    assert {by.startswith(THREADS) for by, _, _ in witness.drives} == {True}
+    assert len(live_paths(client, "t")) == 401
 
 
 def test_old_metadata_is_not_deleted_on_the_event_loop(

@@ -6,14 +6,16 @@
 
 A single writer waits for nobody: the first to come starts a leader at once, and what arrives while it works is its
 next group; where a group is dear, it waits for those who were just answered (see `company`). Leaders of different
-tables take turns on a few threads, a group each, so a busy table cannot starve the others. Where nothing is far (a
-database file, a local disk), a group is led on the event loop instead, for as long as it need not wait: two threads
-that hand one interpreter and its caches to each other cost a quarter more than one (docs/adr/0011). What has to wait
-goes on in a thread. Where replicas
-take turns at a table, a leader waits for its own before it drains the queue: who comes meanwhile is in the group. A
-queue is bounded; over its bound a request is refused before anything is done. A commit of several tables holds all
-their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of one gate
-take turns.
+tables take turns on a few threads, a group each, so a busy table cannot starve the others.
+
+Where nothing is far (a database file, a local disk), a group is led on the event loop instead, for as long as it need
+not wait, and goes on in a thread then: two threads that hand one interpreter and its caches to each other cost a quarter
+more than one (docs/adr/0011).
+
+Where replicas take turns at a table, a leader waits for its own before it drains the queue: who comes meanwhile is in
+the group. A queue is bounded; over its bound a request is refused before anything is done. A commit of several tables
+holds all their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of
+one gate take turns.
 """
 
 from __future__ import annotations
@@ -60,9 +62,8 @@ BeginGroup = Callable[[Sequence[Work], Callable[[int, Verdict], None], bool], Gr
 # has met nobody yet and does not would win every swap from those who have.
 TakeTurn = Callable[[Target], AbstractContextManager[object]]
 
-Soon = Callable[
-    [Callable[[], None]], object
-]  # have this called on the event loop before long; from any thread
+# Has something called on the event loop before long; from any thread.
+Soon = Callable[[Callable[[], None]], object]
 
 _CALM_S = 5.0  # so long after a commit of somebody else was met, remembered heads are not trusted
 _IDLE_GATES_MAX = 10_000
@@ -255,14 +256,13 @@ class Gates:
 
     def _ask_loop(self, callback: Callable[[], None]) -> bool:
         """False: there is none, or it has ended."""
-        if self._soon is None:
-            return False
+        soon = self._soon
         try:
-            self._soon(callback)
+            if soon is not None:
+                soon(callback)
         except RuntimeError:
-            self._soon = None
-            return False
-        return True
+            soon = self._soon = None
+        return soon is not None
 
     def _go_on(self, gate: _Gate, driven: _Driven) -> None:
         with self._changed:
