@@ -12,8 +12,8 @@ from headgate.core.change import Overwrite
 from headgate.core.commit import Committed, Loaded, Swap, SwapLost, SwapUnknown
 from headgate.core.flow import commit_flow
 from headgate.core.manifest import ManifestContent
-from headgate.core.plan import choose_snapshot_id
 from headgate.core.schema import Field
+from headgate.core.snapshot_ids import choose_snapshot_id
 from headgate.core.table import MetadataLogEntry, Snapshot, TableMetadata
 from headgate.core.updates import AddSchema, SetCurrentSchema, SetProperties
 from tests.flow.script import (

@@ -6,7 +6,6 @@ not from the base, and are assigned anew each attempt; data files survive a retr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Generator
 from dataclasses import replace
 
@@ -37,6 +36,7 @@ from headgate.core.manifest import (
     ManifestContent,
 )
 from headgate.core.manifest_list import ManifestList, has_live_files
+from headgate.core.snapshot_ids import choose_snapshot_id
 from headgate.core.table import MAIN, Snapshot, TableMetadata
 from headgate.core.window import (
     WindowFiles,
@@ -123,16 +123,6 @@ def _must_find(table: TableMetadata, snapshot_id: int) -> Snapshot:
     if snapshot is None:
         raise InvariantBroken(f"invariant broken: a ref points at snapshot {snapshot_id}, which is not there")
     return snapshot
-
-
-def choose_snapshot_id(seed: str, table: TableMetadata) -> int:
-    """A positive id that is the same for every attempt of one commit, and free in the table."""
-    for salt in range(1000):
-        digest = hashlib.blake2b(f"{seed}/{salt}".encode(), digest_size=8).digest()
-        id_ = int.from_bytes(digest, "big") >> 1
-        if id_ and id_ not in table.snapshots:
-            return id_
-    raise InvariantBroken("invariant broken: a thousand snapshot ids in a row are taken")
 
 
 def _judge_window(
