@@ -21,6 +21,7 @@ from pyiceberg.io.pyarrow import (
     bin_pack_record_batches,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata as IcebergMetadata
 from pyiceberg.typedef import Record
@@ -46,6 +47,7 @@ def write_rows(rows: Rows, metadata: IcebergMetadata, io: FileIO) -> Iterator[Da
     """Write Arrow data as Parquet files of the table's current schema and spec; BadInput when it does not fit."""
     rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     _check_schema(rows.schema, metadata)
+    _check_spec(metadata.spec())
     write_uuid, counter = uuid.uuid4(), itertools.count()
     try:
         for part in _split(rows, metadata):
@@ -74,6 +76,13 @@ def _check_schema(schema: pa.Schema, metadata: IcebergMetadata) -> None:
     except (ValueError, TypeError) as error:
         raise BadInput(f"the data does not fit the table: {error}", field="data") from error
     _FITS[:] = [(schema, metadata), *_FITS[: _FITS_MAX - 1]]
+
+
+def _check_spec(spec: PartitionSpec) -> None:
+    for fields in spec.source_id_to_fields_map.values():
+        if len(fields) > 1:
+            names = ", ".join(field.name for field in fields)
+            raise Unsupported(f"PyIceberg writes no rows under two partition fields of one column: {names}")
 
 
 def _split(rows: pa.Table | pa.RecordBatchReader, metadata: IcebergMetadata) -> Iterator[Any]:
