@@ -106,7 +106,7 @@ class GroupRun:
 
     def go_on(self, *, may_wait: bool) -> bool | Pause:
         """As `run_group`, or to a pause: nobody has been told anything that the rest could change."""
-        driver = self._driver
+        driver, is_over = self._driver, True
         try:
             try:
                 verdicts = self._converse(may_wait)
@@ -114,11 +114,14 @@ class GroupRun:
                 # Whatever failed now has done nothing, but what was swapped before may have landed.
                 verdicts = tuple(driver.describe_failure(member, error) for member in range(len(self._works)))
             if isinstance(verdicts, Pause):
+                is_over = False
                 return verdicts
             for member, verdict in enumerate(verdicts):
                 driver.answer(member, verdict)
         finally:
             driver.log_verdicts()  # who waits was told first
+            if is_over:
+                driver.close()
         return not driver.met_others
 
     def _converse(self, may_wait: bool) -> tuple[Verdict, ...] | Pause:

@@ -95,7 +95,7 @@ class GroupDriver:
         # To be logged, with the attempt and the seconds that each took.
         self._told: list[tuple[Work, Verdict, int, float]] = []
         self._trusts_cache = trusts_cache
-        self._outbox = Outbox(services.files, services.journal, services.writers)
+        self._outbox = Outbox(services.files, services.journal, services.writers, services.unwritten)
         self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
         self._prepared: _Prepared | None = None  # a swap that has to wait
         self._started = time.perf_counter()
@@ -374,6 +374,10 @@ class GroupDriver:
         self._services.metrics.count_commit(word)
         self._told.append((work, verdict, self._attempt, time.perf_counter() - self._started))
         self._answer(member, verdict)
+
+    def close(self) -> None:
+        """The conversation is over."""
+        self._outbox.close()
 
     def log_verdicts(self) -> None:
         """One structured line for every table of the commits that were answered."""

@@ -34,7 +34,7 @@ from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.service.kept_entries import CachedEntries, Written, count_bytes, inherit
 from headgate.service.list_tails import ListTails
 from headgate.service.live_paths import LivePaths, LoadFootprints
-from headgate.service.outbox import Write
+from headgate.service.outbox import Unwritten, Write
 from headgate.service.placement import metadata_folder
 from headgate.service.sized_cache import SizedCache
 
@@ -60,8 +60,16 @@ def _key(manifest: ManifestFile) -> _Key:
 class ManifestStore:
     """Reads and writes the metadata files between a table's metadata and its data files."""
 
-    def __init__(self, files: Files, *, limit_bytes: int, new_uuid: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        *,
+        limit_bytes: int,
+        new_uuid: Callable[[], str],
+        unwritten: Unwritten | None = None,
+    ) -> None:
         self._files = files
+        self._unwritten: Unwritten = {} if unwritten is None else unwritten
         self._new_uuid = new_uuid
         self._lock = threading.Lock()
         share = limit_bytes // _SHARES
@@ -94,7 +102,7 @@ class ManifestStore:
             if cached is not None:
                 self._lists.move_to_end(location)
                 return cached
-        data = self._files.read(location, limit_bytes=_BYTES_MAX)
+        data = self._read(location)
         found = ManifestList.of(decode_manifest_list(data, location=location))
         self._keep_list(location, found)
         return found
@@ -257,8 +265,7 @@ class ManifestStore:
         with self._lock:
             written = self._written.get(manifest.manifest_path)
         if written is None:
-            data = self._files.read(manifest.manifest_path, limit_bytes=_BYTES_MAX)
-            return Source(manifest, data)
+            return Source(manifest, self._read(manifest.manifest_path))
         if written.entries is None:
             return Source(manifest, written.data)
         return Source(manifest, None, inherit(written.entries, manifest), written.files)
@@ -335,6 +342,11 @@ class ManifestStore:
             parts.append((manifest, kept.hashes, entries))
         return encode_footprint(parts)
 
+    def _read(self, location: str) -> bytes:
+        """A file, also one that is on its way to its place."""
+        data = self._unwritten.get(location)
+        return self._files.read(location, limit_bytes=_BYTES_MAX) if data is None else data
+
     def _name(self, table: TableMetadata, stem: str) -> str:
         envelope = table.envelope
         return f"{metadata_folder(envelope.location, envelope.properties)}/{stem}-{self._new_uuid()}.avro"
@@ -396,5 +408,5 @@ class ManifestStore:
             return known
         data = None if written is None else written.data
         if data is None:
-            data = self._files.read(location, limit_bytes=_BYTES_MAX)
+            data = self._read(location)
         return tuple(decode_manifest(data, manifest, location=location, metrics=True))

@@ -4,6 +4,9 @@ On a disk nothing is written before `flush`, which writes the files without a sy
 journal, in the swap's own transaction. A large file would cost more there than a sync of its own, unless it ends as
 another one does (the list of thousands of manifests). It, and each PUT on an object store, begins at once, while the
 group is still being judged, and `flush` waits for all of them.
+
+A member of the group may have to read what one before it wrote, when memory no longer holds it. So until an outbox is
+closed, its files are found in `unwritten`, which all of them share.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from headgate.files.base import Files
 from headgate.service.journal import Journal, Tail
 from headgate.store.base import PutFile
 
+Unwritten = dict[str, bytes]  # by location; from any thread
+
 _SOFT_BYTES_MAX = 96 << 10  # in the journal, of one file; more costs more there than a sync of its own
 _JOURNAL_BYTES_MAX = 4 << 20  # of one group; what is beyond is written durably at once
 
@@ -31,13 +36,18 @@ class Write(Protocol):
 class Outbox:
     """The files of one conversation. Used by one thread."""
 
-    def __init__(self, files: Files, journal: Journal, writers: ThreadPoolExecutor) -> None:
-        self._files, self._journal, self._writers = files, journal, writers
+    def __init__(
+        self, files: Files, journal: Journal, writers: ThreadPoolExecutor, unwritten: Unwritten
+    ) -> None:
+        self._files, self._journal, self._writers, self._unwritten = files, journal, writers, unwritten
         self._waiting: dict[str, tuple[bytes, Tail | None]] = {}
         self._begun: dict[str, Future[None]] = {}
+        self._put: list[str] = []
 
     def put(self, location: str, data: bytes, tail: Tail | None = None) -> None:
         """Have a file written by the time of the next `flush`."""
+        self._unwritten[location] = data
+        self._put.append(location)
         if self._files.is_soft and _row_bytes(data, tail) <= _SOFT_BYTES_MAX:
             self._waiting[location] = data, tail
         else:
@@ -79,6 +89,12 @@ class Outbox:
                 with suppress(HeadgateError):
                     future.result()
         return written
+
+    def close(self) -> None:
+        """Nobody will read what it was given but from where it was written."""
+        for location in self._put:
+            self._unwritten.pop(location, None)
+        self._put.clear()
 
     def _begin(self, location: str, data: bytes) -> Future[None]:
         return self._writers.submit(self._files.write_new, location, (data,))

@@ -28,6 +28,7 @@ from headgate.service.job_queue import JobQueue
 from headgate.service.journal import Journal
 from headgate.service.manifest_store import ManifestStore
 from headgate.service.metrics import Metrics
+from headgate.service.outbox import Unwritten
 from headgate.service.settings import Settings
 from headgate.store.base import EntryId, Store
 from headgate.store.open import open_store
@@ -51,6 +52,7 @@ class Services:
     journal: Journal
     housekeeper: Housekeeper
     manifests: ManifestStore
+    unwritten: Unwritten  # files that commits under way have not written yet
     jobs: JobQueue
     gates: Gates
     writers: ThreadPoolExecutor  # parallel PUTs to an object store
@@ -140,7 +142,10 @@ def build_services(
     )
     metrics.gate_depth.set_function(lambda: gates.depth)
     metrics.cache_bytes.labels("heads").set_function(lambda: heads.size_bytes)
-    manifests = ManifestStore(files, limit_bytes=settings.manifest_cache_bytes, new_uuid=new_uuid)
+    unwritten: Unwritten = {}
+    manifests = ManifestStore(
+        files, limit_bytes=settings.manifest_cache_bytes, new_uuid=new_uuid, unwritten=unwritten
+    )
     metrics.cache_bytes.labels("manifests").set_function(lambda: manifests.size_bytes)
     return Services(
         settings=settings,
@@ -155,6 +160,7 @@ def build_services(
         journal=journal,
         housekeeper=housekeeper,
         manifests=manifests,
+        unwritten=unwritten,
         jobs=JobQueue(store, settings, metrics, clock_ms=clock_ms, owner=new_uuid()),
         gates=gates,
         writers=ThreadPoolExecutor(settings.put_parallel_max, thread_name_prefix="headgate-put"),
