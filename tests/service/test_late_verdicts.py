@@ -15,7 +15,7 @@ from headgate.store.base import Operation, Refused, SwapEntry
 from headgate.store.memory import MemoryStore
 from tests.service.app_client import AppClient, app_client
 from tests.service.change_calls import change, data_file, live_paths
-from tests.service.table_calls import commit, created, make_namespace, path, ref, snapshot, touch
+from tests.service.table_calls import commit, created, load, make_namespace, path, ref, snapshot, touch
 
 KEY = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f"
 OTHER = "017f22e2-79b0-7cc3-98c4-dc0c0c073990"
@@ -50,6 +50,19 @@ class Hooked(MemoryStore):
             before, self.before = self.before, None
             before()
         return super().write(operations)
+
+
+class Dropping(MemoryStore):
+    """Somebody drops or renames the table as soon as its next swap has landed."""
+
+    afterwards: Callable[[], object] | None = None
+
+    def write(self, operations: Sequence[Operation]) -> Refused | None:
+        done = super().write(operations)
+        if self.afterwards is not None and any(isinstance(one, SwapEntry) for one in operations):
+            afterwards, self.afterwards = self.afterwards, None
+            afterwards()
+        return done
 
 
 class Away(MemoryStore):
@@ -155,3 +168,29 @@ def test_a_member_that_landed_before_is_told_so_though_the_swap_of_the_others_fa
             thread.join(WAIT_S)
         assert statuses["a"] == 200
         assert statuses["b"] in (429, 503)
+
+
+def test_a_register_over_a_table_that_goes_right_afterwards_is_not_said_to_miss_it(tmp_path: Path) -> None:
+    store = Dropping()
+    with app_client(tmp_path, store=store) as client:
+        location_of(client)
+        body = {"name": "t", "metadata-location": load(client)["metadata-location"], "overwrite": True}
+        store.afterwards = lambda: client.delete(path())
+        gone = client.post("/v1/namespaces/a/register", body)
+        assert (gone.status_code, gone.json()["error"]["type"]) == (500, "CommitStateUnknownException")
+        assert "landed" in gone.json()["error"]["message"]
+        assert client.get(path()).status_code == 404
+
+
+def test_a_register_over_a_table_that_is_renamed_right_afterwards_is_answered(tmp_path: Path) -> None:
+    store = Dropping()
+    with app_client(tmp_path, store=store) as client:
+        location_of(client)
+        location = load(client)["metadata-location"]
+        names = [{"namespace": ["a"], "name": name} for name in ("t", "u")]
+        rename = {"source": names[0], "destination": names[1]}
+        store.afterwards = lambda: client.post("/v1/tables/rename", rename)
+        body = {"name": "t", "metadata-location": location, "overwrite": True}
+        done = client.post("/v1/namespaces/a/register", body)
+        assert (done.status_code, done.json()["metadata-location"]) == (200, location)
+        assert load(client, "u")["metadata-location"] == location
