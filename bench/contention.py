@@ -5,8 +5,9 @@
 
 In the same run, as what it is measured by:
 1. the floor: one durable write of as many bytes as one commit leaves behind (SQLite, WAL, synchronous=FULL);
-2. PyIceberg 0.12 over SqlCatalog on SQLite: writer processes that retry by themselves, 4 times and 100 times;
-3. our own core in a retry loop in every writer, over a shared SQLite: the same code without a gate.
+2. the bare server: the same write behind the service's own HTTP server, and nothing else;
+3. PyIceberg 0.12 over SqlCatalog on SQLite: writer processes that retry by themselves, 4 times and 100 times;
+4. our own core in a retry loop in every writer, over a shared SQLite: the same code without a gate.
 
 Files and databases are durable. After every point the table is read back: what was acknowledged is there, once.
 Figures go to bench/results, table and plot to docs/contention.md; with `--file` the JSON goes there and nowhere else.
@@ -29,8 +30,9 @@ from bench.common import write_result
 from bench.contention_page import LOCAL, OBJECT_STORE, write_page
 from bench.fine import make_floor
 from bench.ground import fresh_folder
+from bench.load import Target, run_load
 from bench.peers import race_own_core, race_pyiceberg
-from bench.points import measure_point, open_catalog
+from bench.points import NAMESPACE, measure_point, open_catalog
 from bench.race import Race
 from bench.report import (
     Goal,
@@ -63,6 +65,7 @@ class Bench:
         self.peers: list[dict[str, Any]] = []
         self.peer_s: float = parsed.peer_seconds
         self.floor: dict[str, float] = {}
+        self.bare: dict[str, float] = {}
 
     def run(self) -> None:
         """Every point, then the peers."""
@@ -100,6 +103,26 @@ class Bench:
         self.floor = {"bytes": size, "p50_ms": p50, "p99_ms": p99}
         rate = len(times) / sum(times)
         print(f"{f'floor: {size} bytes into SQLite FULL':34s}{1:7d}{rate:11,.1f}{p50:10.2f}{p99:10.1f}")
+        self._measure_bare(size)
+
+    def _measure_bare(self, size: int) -> None:
+        folder = self._folder / "bare"
+        folder.mkdir()
+
+        def command(port: int) -> list[str]:
+            words = ("--port", str(port), "--folder", str(folder), "--bytes", str(size))
+            return [sys.executable, "-m", "bench.bare_service", *words]
+
+        service = start_process(command, log=folder / "service.log")
+        try:
+            target = Target((service.port,), NAMESPACE, "t", f"file://{folder}")
+            found = run_load(target, read_load(self._parsed, 1))
+        finally:
+            service.stop()
+        self.bare = {"p50_ms": found.p50_ms, "p99_ms": found.p99_ms, "commits_per_s": found.commits_per_s}
+        print(
+            f"{'the same write behind HTTP':34s}{1:7d}{found.commits_per_s:11,.1f}{found.p50_ms:10.2f}{found.p99_ms:10.1f}"
+        )
 
     def _run_peers(self) -> None:
         race_s = self.peer_s
@@ -212,6 +235,7 @@ def main() -> int:
         "auth": parsed.auth,
         "latencies": None if latencies is None else latencies.words(),
         "floor": bench.floor,
+        "bare": bench.bare,
         "points": bench.points,
         "peers": bench.peers,
         "goals": [goal.record() for goal in goals],

@@ -129,6 +129,12 @@ def _point_rows(result: Result) -> list[str]:
     if floor:
         label = f"floor: {floor['bytes']:,} bytes durable in SQLite"
         rows.append(f"| {label} | 1 | | {floor['p50_ms']:.2f} | {floor['p99_ms']:.1f} | | |")
+    bare = result.get("bare")
+    if bare:
+        rate = show(bare["commits_per_s"])
+        rows.append(
+            f"| the same write behind HTTP | 1 | {rate} | {bare['p50_ms']:.2f} | {bare['p99_ms']:.1f} | | |"
+        )
     return _table("who commits", rows)
 
 
