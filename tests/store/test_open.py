@@ -76,7 +76,6 @@ except BadInput as error:
 # --- migrations ------------------------------------------------------------------------------------------
 
 STORES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
-VERSIONS = [(migration.number,) for migration in load_migrations("sqlite")]
 
 
 @pytest.fixture(params=STORES)
@@ -103,9 +102,18 @@ def versions_of(url: str) -> list[tuple[object, ...]]:
     return run_sql(url, f"SELECT version FROM {SCHEMA_VERSION_TABLE} ORDER BY version")
 
 
+def dialect_of(url: str) -> str:
+    return url.partition(":")[0].replace("postgresql", "postgres")
+
+
+def newest(url: str) -> list[tuple[object, ...]]:
+    """The versions of a database that is up to date."""
+    return [(migration.number,) for migration in load_migrations(dialect_of(url))]
+
+
 def open_as_it_was(url: str, version: int) -> None:
     """A database of the first migrations only."""
-    dialect = url.partition(":")[0].replace("postgresql", "postgres")
+    dialect = dialect_of(url)
     run_sql(url, CREATE_VERSIONS)
     for migration in load_migrations(dialect)[:version]:
         for statement in migration.statements:
@@ -124,7 +132,7 @@ def test_events_of_the_first_version_are_found_by_entry_and_by_snapshot(url: str
             f"VALUES ({sequence}, 'commit-table', 'db', 't', {entry_id}, 'ann', 'k', 7, {body})",
         )
     store = open_store(url)
-    assert versions_of(url) == VERSIONS
+    assert versions_of(url) == newest(url)
     assert [one.sequence for one in store.read_entry_events(EntryId("x"), after=0, limit=9)] == [1, 3]
     for snapshot_id in (9007199254740993, 5):
         found = store.find_snapshot_event(EntryId("x"), snapshot_id)
@@ -137,7 +145,7 @@ def test_a_database_of_the_second_version_keeps_its_rows_and_gets_the_gate_s_tab
     open_as_it_was(url, 2)
     run_sql(url, "INSERT INTO namespaces VALUES ('db', NULL, 'db', '{}', 1)")
     catalog = Catalog(open_store(url))
-    assert versions_of(url) == VERSIONS
+    assert versions_of(url) == newest(url)
     header = catalog.create("t")
     catalog.must(put_file("f"), PutFootprint(header.id, 1, b"x"), put_job("j"), doom("d"))
     assert len(catalog.store.read_journal(before_ms=9, limit=9)) == 1
@@ -147,6 +155,27 @@ def test_a_database_of_the_second_version_keeps_its_rows_and_gets_the_gate_s_tab
     catalog.store.close()
 
 
+def test_what_was_known_of_snapshots_before_the_fifth_version_is_known_after_it(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    open_as_it_was(url, 4)
+    for sequence in (1, 2, 3):
+        run_sql(
+            url,
+            "INSERT INTO events (sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload) "
+            f"VALUES ({sequence}, 'commit-table', 'db', 't', 'x', 'ann', 'k', 7, CAST('{{}}' AS BLOB))",
+        )
+    for snapshot_id, sequence in ((5, 1), (5, 3), (6, 2)):
+        run_sql(url, f"INSERT INTO event_snapshots VALUES ('x', {snapshot_id}, {sequence})")
+    for snapshot_id in (5, 7):
+        run_sql(url, f"INSERT INTO footprints VALUES ('x', {snapshot_id}, CAST('f{snapshot_id}' AS BLOB))")
+    store = open_store(url)
+    events = {n: store.find_snapshot_event(EntryId("x"), n) for n in (5, 6, 7)}
+    assert {n: one and one.sequence for n, one in events.items()} == {5: 3, 6: 2, 7: None}
+    assert store.load_footprints(EntryId("x"), [5, 6, 7]) == {5: b"f5", 7: b"f7"}
+    assert versions_of(url) == newest(url)
+    store.close()
+
+
 def test_opening_again_keeps_what_is_there(url: str) -> None:
     first = open_store(url)
     Catalog(first).must(namespace("a"))
@@ -154,14 +183,14 @@ def test_opening_again_keeps_what_is_there(url: str) -> None:
     second = open_store(url)
     assert second.load_namespace(("a",)) is not None
     second.close()
-    assert versions_of(url) == VERSIONS
+    assert versions_of(url) == newest(url)
 
 
 def test_processes_that_start_at_once_on_an_empty_database_all_start(url: str) -> None:
     script = "import sys; from headgate.store.open import open_store; open_store(sys.argv[1]).close()"
     started = [subprocess.Popen([sys.executable, "-c", script, url]) for _ in range(4)]
     assert [process.wait(timeout=60) for process in started] == [0, 0, 0, 0]
-    assert versions_of(url) == VERSIONS
+    assert versions_of(url) == newest(url)
 
 
 def test_a_database_of_a_newer_version_is_refused(url: str) -> None:

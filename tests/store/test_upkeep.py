@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from headgate.errors import InvariantBroken
@@ -181,6 +183,45 @@ def test_footprints_of_a_refused_write_are_as_before(catalog: Catalog) -> None:
     ]
     assert catalog.store.write([*changes, put_key("k")]) is not None
     assert catalog.store.load_footprints(id, [1, 2, 3]) == {1: b"a", 2: b"b"}
+
+
+@pytest.mark.parametrize("order", list(permutations(["event", "footprint", "drop"])), ids="-".join)
+@pytest.mark.parametrize("together", [True, False], ids=["in one write", "one by one"])
+def test_event_and_footprint_of_a_snapshot_come_and_go_in_any_order(
+    catalog: Catalog, order: tuple[str, ...], together: bool
+) -> None:
+    id = new_id()
+    operations: dict[str, Operation] = {
+        "event": put_event("e", id=id, snapshot_ids=(7, 8)),
+        "footprint": PutFootprint(id, 7, b"f"),
+        "drop": DropFootprints(id, (7, 8)),
+    }
+    catalog.must(PutFootprint(id, 9, b"another's"))
+    chosen = [operations[word] for word in order]
+    for write in [chosen] if together else [[one] for one in chosen]:
+        catalog.must(*write)
+    is_there = order.index("footprint") > order.index("drop")
+    assert catalog.store.load_footprints(id, [7, 8, 9]) == {
+        **({7: b"f"} if is_there else {}),
+        9: b"another's",
+    }
+    for snapshot_id in (7, 8):
+        found = catalog.store.find_snapshot_event(id, snapshot_id)
+        assert found is not None
+        assert found.event.kind == "e"
+    assert catalog.store.find_snapshot_event(id, 9) is None
+
+
+def test_the_event_of_a_snapshot_is_known_after_its_entry_is_dropped(catalog: Catalog) -> None:
+    ours = catalog.create("t")
+    event = put_event("e", id=ours.id, snapshot_ids=(1, 1))
+    catalog.must(event, PutFootprint(ours.id, 1, b"a"), PutFootprint(ours.id, 2, b"b"))
+    late = PutFootprint(ours.id, 1, b"after the drop")
+    catalog.must(put_event("later", id=ours.id, snapshot_ids=(1,)), drop(ours), late)
+    assert catalog.store.load_footprints(ours.id, [1, 2]) == {1: b"after the drop"}
+    found = catalog.store.find_snapshot_event(ours.id, 1)
+    assert found is not None
+    assert found.event.kind == "later"
 
 
 # --- jobs ------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from headgate.errors import (
     StorageFailed,
     WouldWait,
 )
-from headgate.store import sqlite_read, sqlite_upkeep, sqlite_write
+from headgate.store import sqlite_facts, sqlite_read, sqlite_upkeep, sqlite_write
 from headgate.store.base import (
     DoomedFile,
     Entry,
@@ -368,7 +368,7 @@ class SqliteStore:
 
     def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
         """What these snapshots brought, of those that it is known of."""
-        return self._read(lambda db: sqlite_upkeep.load_footprints(db, id, snapshot_ids))
+        return self._read(lambda db: sqlite_facts.load_footprints(db, id, snapshot_ids))
 
     def load_job(self, principal: str, id: str) -> Job | None:
         """A job that is not done yet."""

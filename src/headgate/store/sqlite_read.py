@@ -179,7 +179,7 @@ def read_entry_events(db: Connection, id: EntryId, after: int, limit: int) -> li
 
 _FIND_SNAPSHOT_EVENT = f"""
 SELECT {_EVENT_COLUMNS} FROM events WHERE sequence =
-    (SELECT max(sequence) FROM event_snapshots WHERE entry_id = ? AND snapshot_id = ?)
+    (SELECT sequence FROM snapshot_facts WHERE entry_id = ? AND snapshot_id = ?)
 """
 
 

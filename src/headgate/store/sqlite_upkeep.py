@@ -1,4 +1,4 @@
-"""Journalled files, footprints, jobs and doomed files in SQLite's SQL, each statement beside its function.
+"""Journalled files, jobs and doomed files in SQLite's SQL, each statement beside its function.
 
 Docstrings are the contract's, in `base.py`. Never begins or ends a transaction: that is `sqlite.py`'s.
 """
@@ -9,15 +9,11 @@ import sqlite3
 from collections.abc import Sequence
 from operator import length_hint
 
-import msgspec
-
 from headgate.store.base import (
     DoomedFile,
-    EntryId,
     Job,
     JournalledFile,
     PutFile,
-    PutFootprint,
     PutJob,
     Reason,
     Refused,
@@ -96,43 +92,6 @@ _DROP_FILE = "DELETE FROM journal WHERE location = ?"
 
 def drop_files(db: Connection, locations: Sequence[str]) -> None:
     write_rows(db, _DROP_FILE, [(location,) for location in locations])
-
-
-# --- footprints ------------------------------------------------------------------------------------------
-
-_PUT_FOOTPRINT = """
-INSERT INTO footprints (entry_id, snapshot_id, body) VALUES (?, ?, ?)
-ON CONFLICT (entry_id, snapshot_id) DO UPDATE SET body = excluded.body
-"""
-
-
-def put_footprints(db: Connection, puts: Sequence[PutFootprint]) -> None:
-    write_rows(db, _PUT_FOOTPRINT, [(put.id, put.snapshot_id, put.body) for put in puts])
-
-
-_DROP_FOOTPRINT = "DELETE FROM footprints WHERE entry_id = ? AND snapshot_id = ?"
-
-
-def drop_footprints(db: Connection, id: EntryId, snapshot_ids: Sequence[int]) -> None:
-    write_rows(db, _DROP_FOOTPRINT, [(id, snapshot_id) for snapshot_id in snapshot_ids])
-
-
-_DROP_ALL_FOOTPRINTS = "DELETE FROM footprints WHERE entry_id = ?"
-
-
-def drop_all_footprints(db: Connection, id: EntryId) -> None:
-    """Of an entry that is dropped."""
-    db.execute(_DROP_ALL_FOOTPRINTS, (id,))
-
-
-_LOAD_FOOTPRINTS = """
-SELECT snapshot_id, body FROM footprints
-WHERE entry_id = ? AND snapshot_id IN (SELECT value FROM json_each(?))
-"""
-
-
-def load_footprints(db: Connection, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
-    return dict(db.execute(_LOAD_FOOTPRINTS, (id, msgspec.json.encode(list(snapshot_ids)).decode())))
 
 
 # --- jobs ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from headgate.core.encoded_log import LogItem
 from headgate.errors import invariant
-from headgate.store import sqlite_upkeep
+from headgate.store import sqlite_facts, sqlite_upkeep
 from headgate.store.base import (
     CheckEntry,
     CreateEntry,
@@ -52,18 +52,22 @@ from headgate.store.rows import (
     repeated_tag,
 )
 from headgate.store.runs import only, runs_of
+from headgate.store.sqlite_facts import Footprints
 from headgate.store.sqlite_upkeep import find_repeated, insert_rows, write_rows
 
 
 def apply(db: sqlite3.Connection, operations: Sequence[Operation]) -> Refused | None:
     """Run the operations in order up to the first that does not hold."""
+    footprints = sqlite_facts.find_footprints(operations)
     for index, run in runs_of(operations):
-        if (refused := _apply_run(db, run)) is not None:
+        if (refused := _apply_run(db, run, footprints)) is not None:
             return replace(refused, index=index + refused.index)
     return None
 
 
-def _apply_run(db: sqlite3.Connection, run: Sequence[Operation]) -> Refused | None:
+def _apply_run(
+    db: sqlite3.Connection, run: Sequence[Operation], footprints: Footprints | None
+) -> Refused | None:
     """Apply neighbours of one kind; the index of a `Refused` is the one in the run."""
     match run[0]:
         case SwapEntry() as swap:
@@ -74,13 +78,13 @@ def _apply_run(db: sqlite3.Connection, run: Sequence[Operation]) -> Refused | No
         case PutKey():
             return _put_keys(db, only(run, PutKey))
         case PutEvent():
-            _put_events(db, only(run, PutEvent))
+            _put_events(db, only(run, PutEvent), footprints)
         case PutFile():
             sqlite_upkeep.put_files(db, only(run, PutFile))
         case PutFootprint():
-            sqlite_upkeep.put_footprints(db, only(run, PutFootprint))
+            sqlite_facts.put_footprints(db, only(run, PutFootprint), footprints)
         case DropFootprints(id, snapshot_ids):
-            sqlite_upkeep.drop_footprints(db, id, snapshot_ids)
+            sqlite_facts.drop_footprints(db, id, snapshot_ids)
         case PutJob():
             return sqlite_upkeep.put_jobs(db, only(run, PutJob))
         case DropJob(principal, job_id):
@@ -117,8 +121,6 @@ INSERT INTO events (kind, namespace, name, entry_id, principal, key, at_ms, payl
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
-_PUT_EVENT_SNAPSHOT = "INSERT INTO event_snapshots (entry_id, snapshot_id, sequence) VALUES (?, ?, ?)"
-
 _MARK_CHECKPOINT = """
 UPDATE entries SET checkpoint_location = ?, checkpoint_version = ?, is_stale = ? < version
 WHERE id = ? AND version >= ? AND (checkpoint_version IS NULL OR checkpoint_version < ?)
@@ -134,14 +136,9 @@ def _put_keys(db: sqlite3.Connection, puts: Sequence[PutKey]) -> Refused | None:
     return None if at is None else Refused(at, Reason.KEY_EXISTS, detail=puts[at].record.key)
 
 
-def _put_events(db: sqlite3.Connection, puts: Sequence[PutEvent]) -> None:
+def _put_events(db: sqlite3.Connection, puts: Sequence[PutEvent], footprints: Footprints | None) -> None:
     first = insert_rows(db, _PUT_EVENT, [event_row(put.event) for put in puts])
-    rows = [
-        (put.event.entry_id, snapshot_id, sequence)
-        for sequence, put in enumerate(puts, first)
-        for snapshot_id in dict.fromkeys(put.snapshot_ids)
-    ]
-    write_rows(db, _PUT_EVENT_SNAPSHOT, rows)
+    sqlite_facts.put_snapshot_events(db, puts, footprints, first=first)
 
 
 # --- entries ---------------------------------------------------------------------------------------------
@@ -329,7 +326,7 @@ def _drop_entry(db: sqlite3.Connection, drop: DropEntry) -> Refused | None:
     if isinstance(standing, Refused):
         return standing
     db.execute(_DROP_ENTRY, (drop.id, drop.expected_version))
-    sqlite_upkeep.drop_all_footprints(db, drop.id)
+    sqlite_facts.drop_all_footprints(db, drop.id)
     return None
 
 
