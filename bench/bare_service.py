@@ -2,7 +2,7 @@
 
 ./dev bench bare_service --port 8181 --folder FOLDER --bytes 9000
 
-Nothing is judged, built, checked or remembered. What a commit takes beyond this is what the gate does.
+No token is checked, nothing is judged, built or remembered: what a commit takes beyond this is ours.
 """
 
 from __future__ import annotations

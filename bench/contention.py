@@ -119,6 +119,8 @@ class Bench:
             found = run_load(target, read_load(self._parsed, 1))
         finally:
             service.stop()
+        if found.failed or not found.count:
+            raise RuntimeError(f"the bare server refused: {found.failed}, {found.examples}")
         self.bare = {"p50_ms": found.p50_ms, "p99_ms": found.p99_ms, "commits_per_s": found.commits_per_s}
         print(
             f"{'the same write behind HTTP':34s}{1:7d}{found.commits_per_s:11,.1f}{found.p50_ms:10.2f}{found.p99_ms:10.1f}"

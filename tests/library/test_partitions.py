@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.transforms import parse_transform
 
-from headgate.errors import Unsupported
+from headgate.errors import BadInput, Unsupported
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from tests.library.lake import Lake, path_of
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "struct",
     "schema-id": 0,
     "fields": [
@@ -146,9 +146,53 @@ def test_several_columns_in_the_first_and_the_newest_version(lake: Lake, version
     lake.check()
 
 
+@pytest.mark.parametrize(
+    ("source", "transform", "kind"),
+    [
+        *[(1, "bucket[4]", pa.int16()), (1, "truncate[10]", pa.int32())],
+        *[(2, "bucket[4]", pa.dictionary(pa.int8(), pa.string())), (2, "truncate[2]", pa.string_view())],
+        *[(3, "day", pa.timestamp("ms", tz="UTC")), (3, "bucket[4]", pa.timestamp("s", tz="UTC"))],
+    ],
+    ids=str,
+)
+def test_a_partition_column_of_another_arrow_type_that_fits_is_placed_as_the_table_s_own(
+    lake: Lake, source: int, transform: str, kind: pa.DataType
+) -> None:
+    lake.create(schema=SCHEMA, spec=spec_of((source, transform)))
+    given = arrow(*ROWS)
+    field = ARROW.field(COLUMNS[source]).with_type(kind)
+    column = given.column(source - 1)
+    column = column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
+    lake.open().append(given.set_column(source - 1, field, column))
+    assert read(lake) == by_id(*ROWS)
+    assert check_places(lake, source, transform) > 1
+    lake.check()
+
+
+def test_nanoseconds_that_the_version_does_not_know_are_refused_as_data_that_does_not_fit(lake: Lake) -> None:
+    lake.create(schema=SCHEMA, spec=spec_of((3, "day")))
+    given = arrow(*ROWS[:3])
+    exact = given.set_column(2, "at", given.column(2).cast(pa.timestamp("ns", tz="UTC")))
+    with pytest.raises(BadInput, match="does not fit") as caught:
+        lake.open().append(exact)
+    assert caught.value.field == "data"
+    lake.check()
+
+
+def test_rows_that_pyiceberg_cannot_place_are_refused_by_name_and_leave_nothing(lake: Lake) -> None:
+    fields = [*SCHEMA["fields"], {"id": 4, "name": "x", "required": False, "type": "double"}]
+    lake.create(schema={**SCHEMA, "fields": fields}, spec=spec_of((4, "identity")))
+    given = arrow(ROWS[0]).append_column("x", pa.array([float("nan")]))
+    with pytest.raises(Unsupported, match="PyIceberg cannot write these rows"):
+        lake.open().append(given)
+    assert lake.find().current_snapshot() is None
+    lake.check()
+
+
 def test_two_transforms_of_one_column_which_pyiceberg_cannot_write_are_named(lake: Lake) -> None:
     lake.create(schema=SCHEMA, spec=spec_of((2, "truncate[1]"), (2, "identity")))
     with pytest.raises(Unsupported, match=r"two partition fields of one column: p0, p1"):
         lake.open().append(arrow(*ROWS))
     assert lake.find().current_snapshot() is None
+    lake.open().append(arrow())  # of no rows none has to be placed
     lake.check()

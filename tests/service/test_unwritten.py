@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from headgate.errors import StorageFailed
 from headgate.files.base import Files
 from headgate.files.open import open_files
 from headgate.service import manifest_store
+from headgate.service.journal import Journal
 from headgate.service.manifest_store import ManifestStore
+from headgate.service.outbox import Outbox, Unwritten
+from headgate.store.memory import MemoryStore
 from tests.service.app_client import AppClient, app_client
 from tests.service.change_calls import change, live_paths
 from tests.service.job_calls import append, file_of, with_table
@@ -82,3 +86,22 @@ def test_what_could_not_be_written_is_on_its_way_no_longer(client: AppClient, fi
     files.unwritable = ""
     assert send(client, append(client, "2.parquet"))().status_code == 200
     assert live_paths(client, "t") == ["2.parquet"]
+
+
+def test_an_outbox_lets_go_of_what_is_written_and_of_what_is_recalled(tmp_path: Path, files: Any) -> None:
+    unwritten: Unwritten = {}
+    folder = f"file://{tmp_path / 'warehouse'}"
+    journal = Journal(files, MemoryStore(), lambda: 1)
+    with ThreadPoolExecutor(2) as writers:
+        outbox = Outbox(files, journal, writers, unwritten)
+        for name in "abc":
+            outbox.put(f"{folder}/{name}.avro", name.encode())
+        assert unwritten == {f"{folder}/{name}.avro": name.encode() for name in "abc"}
+        outbox.recall([f"{folder}/b.avro"])
+        assert f"{folder}/b.avro" not in unwritten
+        outbox.flush()
+        assert not unwritten
+        outbox.put(f"{folder}/d.avro", b"d")
+        outbox.close()
+        assert not unwritten
+    assert files.read(f"{folder}/a.avro", limit_bytes=9) == b"a"

@@ -16,9 +16,11 @@ import pyarrow as pa
 from pyiceberg.exceptions import NotInstalledError
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    UnsupportedPyArrowTypeException,
     _check_pyarrow_schema_compatible,  # what PyIceberg's own append does has no public name
     _dataframe_to_data_files,
     bin_pack_record_batches,
+    schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
@@ -47,18 +49,40 @@ def write_rows(rows: Rows, metadata: IcebergMetadata, io: FileIO) -> Iterator[Da
     """Write Arrow data as Parquet files of the table's current schema and spec; BadInput when it does not fit."""
     rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
     _check_schema(rows.schema, metadata)
-    _check_spec(metadata.spec())
     write_uuid, counter = uuid.uuid4(), itertools.count()
     try:
         for part in _split(rows, metadata):
+            _check_spec(metadata.spec())
+            df = _cast_sources(part, metadata) if isinstance(part, pa.Table) else part
             for file in _dataframe_to_data_files(
-                table_metadata=metadata, df=part, io=io, write_uuid=write_uuid, counter=counter
+                table_metadata=metadata, df=df, io=io, write_uuid=write_uuid, counter=counter
             ):
                 # PyIceberg leaves this to its producers, which take the spec of the moment they commit at.
                 file.spec_id = metadata.default_spec_id
                 yield file
     except NotInstalledError as error:
         raise Unsupported(f"the table's partition spec needs more of PyIceberg: {error}") from error
+    except _NOT_WRITTEN as error:
+        kind = type(error).__name__
+        raise Unsupported(f"PyIceberg cannot write these rows to the table: {kind}: {error}") from error
+
+
+# What computing a partition and converting a column may end with: NaN under `identity` divides by zero.
+_NOT_WRITTEN = (ValueError, TypeError, ArithmeticError, AttributeError)
+
+
+def _cast_sources(rows: pa.Table, metadata: IcebergMetadata) -> pa.Table:
+    """Rows whose partition columns have the table's own types: transforms know no others."""
+    spec, schema = metadata.spec(), metadata.schema()
+    if spec.is_unpartitioned():
+        return rows
+    wanted = schema_to_pyarrow(schema, include_field_ids=False)
+    for field in spec.fields:
+        name = schema.find_column_name(field.source_id)
+        at = -1 if name is None else rows.schema.get_field_index(name)
+        if at >= 0 and rows.schema.field(at).type != (kind := wanted.field(name).type):
+            rows = rows.set_column(at, rows.schema.field(at).with_type(kind), rows.column(at).cast(kind))
+    return rows
 
 
 # What was found to fit lately: a writer sends the same schema again and again.
@@ -73,7 +97,7 @@ def _check_schema(schema: pa.Schema, metadata: IcebergMetadata) -> None:
         _check_pyarrow_schema_compatible(
             metadata.schema(), provided_schema=schema, format_version=metadata.format_version
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedPyArrowTypeException) as error:
         raise BadInput(f"the data does not fit the table: {error}", field="data") from error
     _FITS[:] = [(schema, metadata), *_FITS[: _FITS_MAX - 1]]
 

@@ -119,9 +119,9 @@ class GroupRun:
             for member, verdict in enumerate(verdicts):
                 driver.answer(member, verdict)
         finally:
-            driver.log_verdicts()  # who waits was told first
             if is_over:
                 driver.close()
+            driver.log_verdicts()  # who waits was told first
         return not driver.met_others
 
     def _converse(self, may_wait: bool) -> tuple[Verdict, ...] | Pause:

@@ -5,8 +5,8 @@ journal, in the swap's own transaction. A large file would cost more there than 
 another one does (the list of thousands of manifests). It, and each PUT on an object store, begins at once, while the
 group is still being judged, and `flush` waits for all of them.
 
-A member of the group may have to read what one before it wrote, when memory no longer holds it. So until an outbox is
-closed, its files are found in `unwritten`, which all of them share.
+A member of the group may have to read what one before it wrote, when memory no longer holds it. So until a file is written
+or recalled, it is found in `unwritten`, which all outboxes share.
 """
 
 from __future__ import annotations
@@ -77,12 +77,14 @@ class Outbox:
         wait(begun.values())  # all of them: one that is late would outlive its deletion
         for future in begun.values():
             future.result()
+        self.close()
         return [self._journal.entry(*file) for file in soft]
 
     def recall(self, locations: Iterable[str]) -> list[str]:
         """Files that are not wanted: those among them that are or may be written, and must be deleted."""
         written = []
         for location in locations:
+            self._unwritten.pop(location, None)
             if self._waiting.pop(location, None) is None:
                 written.append(location)
             if (future := self._begun.pop(location, None)) is not None:
@@ -91,7 +93,7 @@ class Outbox:
         return written
 
     def close(self) -> None:
-        """Nobody will read what it was given but from where it was written."""
+        """What it was given is read from where it was written, or nobody reads it any more."""
         for location in self._put:
             self._unwritten.pop(location, None)
         self._put.clear()

@@ -351,7 +351,7 @@ class SqliteStore:
         """All of them, by client id."""
         return self._read(sqlite_read.list_principals)
 
-    # --- journalled files, footprints, jobs, doomed files: see `sqlite_upkeep` ---------------------------
+    # --- journalled files, footprints, jobs, doomed files: see `sqlite_upkeep`, `sqlite_facts` ---------------------------
 
     @contextmanager
     def turn(self, id: EntryId, *, timeout_s: float) -> Iterator[bool]:
