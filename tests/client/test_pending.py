@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 from tools.service_process import Service, running_service
@@ -108,12 +109,12 @@ def test_an_acknowledgement_that_was_lost_is_asked_for_again_under_its_key() -> 
 
 def test_a_full_queue_is_reported_as_such_when_it_stays_full() -> None:
     answers = [error(503, "queue-full", "later")]
-    with (
-        scripted(answers) as script,
-        HeadgateClient(script.uri, world=no_waiting()) as client,
-        pytest.raises(QueueFull),
-    ):
-        client.table("a.t").stream([])
+    clock = count(0, 3)
+    world = Time(now_s=lambda: float(next(clock)), wait_s=lambda _: None, draw=lambda: 0.0)
+    with scripted(answers) as script, HeadgateClient(script.uri, world=world) as client:
+        with pytest.raises(QueueFull):
+            client.table("a.t").stream([])
+        assert len(script.heard) > 2
 
 
 def test_who_waits_asks_again_while_it_is_pending_and_gives_up_at_last() -> None:
