@@ -28,10 +28,9 @@ def find_footprints(operations: Iterable[Operation]) -> Footprints | None:
     """Those that may be written earlier than their turn, with their events; None when others are dropped as well."""
     found: Footprints = {}
     for one in operations:
-        kind = type(one)
-        if kind is PutFootprint and isinstance(one, PutFootprint):
+        if isinstance(one, PutFootprint):
             found[one.id, one.snapshot_id] = one.body  # put twice, the last one counts
-        elif kind is DropFootprints or kind is DropEntry:
+        elif isinstance(one, DropFootprints | DropEntry):
             return None
     return found
 
