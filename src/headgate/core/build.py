@@ -12,7 +12,16 @@ from headgate.core.conflicts import Finding
 from headgate.core.identity_cache import IdentityCache
 from headgate.core.intake import Change
 from headgate.core.live import FindLive, FoundLive, LiveChange
-from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest import (
+    ADDED,
+    DATA_MANIFEST,
+    DELETE_MANIFEST,
+    EntryStatus,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    NewEntry,
+)
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.manifest_merge import (
     AddedTwice,
@@ -95,14 +104,14 @@ class Build:
         new: list[ManifestFile] = []
         numbered = envelope.format_version > 1  # v1 has no sequence numbers to keep
         for content, files, wanted in (
-            (ManifestContent.DATA, change.added_data, change.data_sequence_number),
-            (ManifestContent.DELETES, change.added_deletes, change.delete_sequence_number),
+            (DATA_MANIFEST, change.added_data, change.data_sequence_number),
+            (DELETE_MANIFEST, change.added_deletes, change.delete_sequence_number),
         ):
             sequence = wanted if numbered else None
             for spec_id in sorted({file.spec_id for file in files}):
                 entries = tuple(
                     [
-                        NewEntry(EntryStatus.ADDED, file, self._snapshot_id, sequence, None)
+                        NewEntry(ADDED, file, self._snapshot_id, sequence, None)
                         for file in files
                         if file.spec_id == spec_id
                     ]

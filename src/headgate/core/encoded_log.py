@@ -51,8 +51,8 @@ def _seal(items: tuple[LogItem, ...]) -> _Block:
     return _Block(items, {item.key: item for item in items}, b",".join([item.body for item in items]))
 
 
-def _keys(items: Iterable[LogItem]) -> tuple[int, ...]:
-    return tuple([item.key for item in items])
+def _keys(items: Iterable[LogItem]) -> frozenset[int]:
+    return frozenset([item.key for item in items])
 
 
 def _count_bytes(items: Iterable[LogItem]) -> int:
@@ -74,7 +74,7 @@ class EncodedLog(Record):
     _tail: tuple[LogItem, ...] = ()
     next_position: int = 0
     _length: int = 0
-    _tail_keys: tuple[int, ...] = ()  # searched faster than the items themselves
+    _tail_keys: frozenset[int] = frozenset()  # searched faster than the items themselves
     size_bytes: int = 0  # of the items, without the commas between them
 
     @staticmethod
@@ -98,10 +98,10 @@ class EncodedLog(Record):
         key = position if key is None else key
         tail, size_bytes = (*self._tail, LogItem(position, key, body, tag)), self.size_bytes + len(body)
         if len(tail) < _BLOCK_ITEMS:
-            keys = (*self._tail_keys, key)
+            keys = self._tail_keys | {key}
             return EncodedLog(self._blocks, tail, position + 1, self._length + 1, keys, size_bytes)
         blocks = _merge((*self._blocks, _seal(tail)))
-        return EncodedLog(blocks, (), position + 1, self._length + 1, (), size_bytes)
+        return EncodedLog(blocks, (), position + 1, self._length + 1, size_bytes=size_bytes)
 
     def extend(self, items: Iterable[LogItem], *, next_position: int) -> EncodedLog:
         """A log with items that another process appended, at the positions it gave them."""

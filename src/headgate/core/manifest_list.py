@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from headgate.core.manifest import ManifestContent, ManifestFile
+from headgate.core.manifest import DATA_MANIFEST, DELETE_MANIFEST, ManifestContent, ManifestFile
 from headgate.core.manifest_merge import Rest
 from headgate.core.value import Record
 
@@ -141,14 +141,14 @@ def _with_notes(blocks: tuple[Block, ...]) -> ManifestList:
         for manifest in block.manifests:
             if not has_live_files(manifest):
                 dead.append(manifest.manifest_path)
-            if manifest.content is ManifestContent.DELETES:
+            if manifest.content is DELETE_MANIFEST:
                 deletes.append(manifest)
             unnumbered += _is_unnumbered(manifest)
     return ManifestList(blocks, length, tuple(dead), unnumbered, tuple(deletes))
 
 
 def _is_unnumbered(manifest: ManifestFile) -> bool:
-    return manifest.content is ManifestContent.DATA and manifest.first_row_id is None
+    return manifest.content is DATA_MANIFEST and manifest.first_row_id is None
 
 
 def _merge(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

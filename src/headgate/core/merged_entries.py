@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headgate.core.manifest import EntryStatus, ManifestEntry, NewEntry
+from headgate.core.manifest import EXISTING, EntryStatus, ManifestEntry, NewEntry
 from headgate.core.manifest_merge import AddedTwice
 
 
@@ -35,7 +35,7 @@ def merge_entries(
                 live.add(file.identity)
             elif not ours or (file.identity, entry.data_sequence_number) in undone:
                 continue
-            status = entry.status if ours else EntryStatus.EXISTING
+            status = entry.status if ours else EXISTING
             numbers = (entry.data_sequence_number, entry.file_sequence_number)
             kept.append(NewEntry(status, file, entry.snapshot_id, *numbers))
         merged.append(tuple(kept))

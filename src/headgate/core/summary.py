@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headgate.core.intake import partition_of
-from headgate.core.manifest import ContentFile, FileContent
+from headgate.core.manifest import DATA_FILE, ContentFile, FileContent
 from headgate.core.value import LONG_MAX
 
 # Totals of the specification, with the counters that move them.
@@ -34,7 +34,7 @@ def count_changes(added: Iterable[ContentFile], removed: Iterable[ContentFile]) 
 
 def _counters(file: ContentFile, *, added: bool) -> tuple[tuple[str, int], ...]:
     verb = "added" if added else "removed"
-    if file.content is FileContent.DATA:
+    if file.content is DATA_FILE:
         of_data = "added" if added else "deleted"
         return (
             (f"{verb}-files-size", file.file_size_in_bytes),

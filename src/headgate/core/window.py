@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from headgate.core.manifest import (
+    EXISTING,
     ContentFile,
     EntryStatus,
     ManifestContent,
@@ -155,7 +156,7 @@ def read_entries(manifest: ManifestFile) -> Generator[ReadEffect, ReadReply, tup
 
 def find_changes(entries: Iterable[_Entry], manifest: ManifestFile) -> tuple[_Entry, ...]:
     """The entries of files that the snapshot which added the manifest added or removed."""
-    theirs, existing = manifest.added_snapshot_id, EntryStatus.EXISTING
+    theirs, existing = manifest.added_snapshot_id, EXISTING
     return tuple([e for e in entries if e.snapshot_id == theirs and e.status is not existing])
 
 

@@ -13,7 +13,16 @@ from pyiceberg.types import PrimitiveType, StringType
 from headgate.core.change import BoundMap, CountMap, WireFile
 from headgate.core.iceberg import partition_schema, schema_for_spec
 from headgate.core.identity_cache import IdentityCache
-from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent, Metrics, PartitionValue
+from headgate.core.manifest import (
+    DATA_FILE,
+    DELETE_PATH_ID,
+    EQUALITY_DELETES,
+    POSITION_DELETES,
+    ContentFile,
+    FileContent,
+    Metrics,
+    PartitionValue,
+)
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import parse_primitive, walk_fields
 from headgate.core.single_values import BoundReader, decode_value, fits_transform
@@ -70,11 +79,11 @@ class WireFiles:
 
     def _file(self, wire: WireFile, field: str, *, data: bool) -> ContentFile:
         content = _CONTENTS.get(wire.content)
-        if content is None or (content is FileContent.DATA) is not data:
+        if content is None or (content is DATA_FILE) is not data:
             wanted = "data" if data else "position-deletes or equality-deletes"
             raise BadInput(f"content: expected {wanted}, got {wire.content[:40]!r}", field=f"{field}.content")
         format_ = wire.file_format.upper()
-        if format_ not in _FORMATS or (format_ == "PUFFIN") > (content is FileContent.POSITION_DELETES):
+        if format_ not in _FORMATS or (format_ == "PUFFIN") > (content is POSITION_DELETES):
             raise BadInput(
                 f"file-format: {wire.file_format[:40]!r} is not known for {wire.content}",
                 field=f"{field}.file-format",
@@ -107,7 +116,7 @@ class WireFiles:
         )
 
     def _check_deletes(self, wire: WireFile, content: FileContent, format_: str, field: str) -> None:
-        if content is FileContent.EQUALITY_DELETES:
+        if content is EQUALITY_DELETES:
             if not wire.equality_ids:
                 raise BadInput("equality-ids: equality deletes need columns", field=f"{field}.equality-ids")
             for id_ in wire.equality_ids:

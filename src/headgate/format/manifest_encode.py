@@ -18,10 +18,14 @@ from pyiceberg.types import DoubleType, FloatType
 
 from headgate.core.identity_cache import IdentityCache
 from headgate.core.manifest import (
+    ADDED,
+    DATA_FILE,
+    DATA_MANIFEST,
+    DELETED,
+    EXISTING,
     ContentFile,
     EntryStatus,
     FieldSummary,
-    FileContent,
     ManifestContent,
     ManifestFile,
     Metrics,
@@ -154,9 +158,9 @@ class ManifestEncoder:
             raise InvariantBroken(f"invariant broken: {fault}; file={file.file_path}")
         self._counts[status] += 1
         self._rows[status] += file.record_count
-        if entry.data_sequence_number is not None and status is not EntryStatus.DELETED:
+        if entry.data_sequence_number is not None and status is not DELETED:
             self._see_number(entry.data_sequence_number)
-        if status is not EntryStatus.EXISTING or (self._needs_row_ids and file.first_row_id is None):
+        if status is not EXISTING or (self._needs_row_ids and file.first_row_id is None):
             self._settled = False
         partition = self._partitions.encode(file)
         layout = self._layout.container.sync
@@ -209,12 +213,12 @@ class ManifestEncoder:
         container = self._layout.settled if is_settled else self._layout.container
         return EncodedManifest(
             data=b"".join((container.header, *self._blocks)),
-            added_files_count=self._counts[EntryStatus.ADDED],
-            existing_files_count=self._counts[EntryStatus.EXISTING],
-            deleted_files_count=self._counts[EntryStatus.DELETED],
-            added_rows_count=self._rows[EntryStatus.ADDED],
-            existing_rows_count=self._rows[EntryStatus.EXISTING],
-            deleted_rows_count=self._rows[EntryStatus.DELETED],
+            added_files_count=self._counts[ADDED],
+            existing_files_count=self._counts[EXISTING],
+            deleted_files_count=self._counts[DELETED],
+            added_rows_count=self._rows[ADDED],
+            existing_rows_count=self._rows[EXISTING],
+            deleted_rows_count=self._rows[DELETED],
             min_sequence_number=self._min_sequence_number,
             partitions=self._partitions.summaries(),
             files=tuple(self._files),
@@ -309,13 +313,13 @@ class _Partitions:
 
 def _find_fault(entry: NewEntry, spec_id: int, format_version: int, content: ManifestContent) -> str | None:
     file = entry.file
-    if entry.status is not EntryStatus.ADDED and entry.data_sequence_number is None:
+    if entry.status is not ADDED and entry.data_sequence_number is None:
         return "only an added file inherits its sequence number"
-    if file.metrics is None and entry.status is EntryStatus.EXISTING:
+    if file.metrics is None and entry.status is EXISTING:
         return "a file that is kept keeps its metrics"
     if file.spec_id != spec_id:
         return "a file is in a manifest of its spec"
-    if (file.content is FileContent.DATA) != (content is ManifestContent.DATA):
+    if (file.content is DATA_FILE) != (content is DATA_MANIFEST):
         return "data and delete files are in manifests of their own"
     if format_version < 3 and file.is_dv:
         return "deletion vectors are of v3"

@@ -94,12 +94,13 @@ def plan_table(
     if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
         check_target(*target, field="")
     refuse_impossible(target)
-    commit = vet(services, caller, target, request)
+    role = role_for(request.updates)
+    commit = vet(services, caller, target, request, role)
     return Work(
         caller=caller,
         key=caller.key or services.new_uuid(),
         commits=(commit,),
-        replay={"kind": "table", "role": role_for(request.updates).value},
+        replay={"kind": "table", "role": role.value},
         status=HTTPStatus.OK,
         event=EVENT,
         fold=fold,
@@ -124,9 +125,9 @@ def plan_transaction(services: Services, caller: Caller, changes: Sequence[Commi
         target = check_target(change.identifier.namespace, change.identifier.name, field=field)
         if target in commits:
             raise BadInput(f"the table is there twice: {dotted(target)}", field=field)
-        vetted = vet(services, caller, target, change)
-        commits[target] = replace(vetted, field=f"table-changes[{i}]")
-        role = max(role, role_for(change.updates), key=tuple(Role).index)
+        needed = role_for(change.updates)
+        commits[target] = replace(vet(services, caller, target, change, needed), field=f"table-changes[{i}]")
+        role = max(role, needed, key=tuple(Role).index)
     return Work(
         caller=caller,
         key=caller.key or services.new_uuid(),
@@ -156,9 +157,11 @@ def _role_for_one(update: TableUpdate | ChangeUpdate) -> Role:
     return Role.MODIFY if isinstance(update, _DATA_UPDATES) else Role.ADMIN
 
 
-def vet(services: Services, caller: Caller, target: Target, request: CommitTableRequest) -> TableCommit:
+def vet(
+    services: Services, caller: Caller, target: Target, request: CommitTableRequest, needed: Role
+) -> TableCommit:
     """What can be refused without a look at the table is refused here, before anything is written."""
-    require(caller, role_for(request.updates))
+    require(caller, needed)
     reads = None
     if request.commit_validations:
         reads = Overwrite(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest import ADDED, DATA_MANIFEST, DELETED, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.value import Record
 from headgate.format.manifest_encode import EncodedFile
 
@@ -53,11 +53,11 @@ class Written(Record):
 def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
     """Entries that were written, as a reader of the manifest sees them: with the numbers that they inherit."""
     found: list[ManifestEntry] = []
-    next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
+    next_row_id = manifest.first_row_id if manifest.content is DATA_MANIFEST else None
     for entry in entries:
-        is_added = entry.status is EntryStatus.ADDED
+        is_added = entry.status is ADDED
         inherited = manifest.sequence_number if is_added or manifest.sequence_number == 0 else None
-        file, live = entry.file, entry.status is not EntryStatus.DELETED
+        file, live = entry.file, entry.status is not DELETED
         if manifest.first_row_id is None:
             file = file if file.first_row_id is None else replace(file, first_row_id=None)
         elif file.first_row_id is None and live and next_row_id is not None:

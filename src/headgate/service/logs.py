@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 import msgspec
+
+from headgate.core.value import Record
 
 LOGGER = logging.getLogger("headgate")
 
@@ -89,10 +91,13 @@ class JsonLines(logging.Formatter):
         }
         if (lines := getattr(record, "clean_lines", None)) is not None:
             head["message"] = record.getMessage()
-            text = b"\n".join([_ENCODE(head | line) for line in lines])
+            begin = _ENCODE(head)[:-1] + b","
+            text = b"\n".join([begin + _ENCODE(line)[1:] for line in lines])
             if text.isascii():  # what is not would have to be escaped
                 return text.decode()
-            return "\n".join([json.dumps(head | line, ensure_ascii=True) for line in lines])
+            return "\n".join(
+                [json.dumps(head | msgspec.to_builtins(line), ensure_ascii=True) for line in lines]
+            )
         line = head | {"message": redact(record.getMessage())}
         for name, value in getattr(record, "fields", {}).items():
             line.setdefault(name, redact_value(name, value))
@@ -128,8 +133,20 @@ def log_crash(message: str, error: BaseException, **fields: object) -> None:
     LOGGER.error("%s", message, exc_info=error, extra={"fields": fields})
 
 
-class CommitLine(NamedTuple):
+class CommitLine(Record):
     """What the line of a commit attempt says. All of it is ours but the table's name."""
+
+    table: str
+    key: str | None
+    attempt: int
+    base: int | None
+    head: int | None
+    verdict: str
+    elapsed_ms: float
+
+
+class _CommitFields(msgspec.Struct, frozen=True, gc=False):
+    """The same as an object of JSON, ready to be printed."""
 
     table: str
     key: str | None
@@ -145,15 +162,15 @@ def log_commits(commits: Sequence[CommitLine]) -> None:
     if not commits or not LOGGER.isEnabledFor(logging.INFO):
         return
     lines = [
-        {
-            "table": _redact_name(commit.table),
-            "key": commit.key,
-            "attempt": commit.attempt,
-            "base": commit.base,
-            "head": commit.head,
-            "verdict": commit.verdict,
-            "elapsed_ms": round(commit.elapsed_ms, 3),
-        }
+        _CommitFields(
+            _redact_name(commit.table),
+            commit.key,
+            commit.attempt,
+            commit.base,
+            commit.head,
+            commit.verdict,
+            round(commit.elapsed_ms, 3),
+        )
         for commit in commits
     ]
     LOGGER.info("%s", "commit", extra={"clean_lines": lines})

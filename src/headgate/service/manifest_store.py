@@ -14,13 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from headgate.core.build import WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
-from headgate.core.manifest import (
-    ContentFile,
-    EntryStatus,
-    ManifestEntry,
-    ManifestFile,
-    NewEntry,
-)
+from headgate.core.manifest import ADDED, ContentFile, EntryStatus, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.manifest_list import ManifestList
 from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.table import Snapshot, TableMetadata
@@ -244,7 +238,7 @@ class ManifestStore:
     def _find_encoded(self, entries: Sequence[NewEntry]) -> list[EncodedFile | None]:
         """What was encoded of these very files when a manifest was last written anew: all of it but a file or two."""
         found: list[EncodedFile | None] = []
-        if entries[0].status is EntryStatus.ADDED:  # so are the others
+        if entries[0].status is ADDED:  # so are the others
             return [None] * len(entries)
         with self._lock:
             for entry in entries:
@@ -253,7 +247,7 @@ class ManifestStore:
         return found
 
     def _keep_encoded(self, entries: Sequence[NewEntry], files: Sequence[EncodedFile]) -> None:
-        if entries[0].status is EntryStatus.ADDED:
+        if entries[0].status is ADDED:
             return  # whoever merges them finds them with the manifest
         with self._lock:
             for entry, file in zip(entries, files, strict=True):
