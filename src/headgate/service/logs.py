@@ -6,6 +6,7 @@ names (`authorization`, `client_secret` …) and at text that looks like a crede
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import re
@@ -18,6 +19,7 @@ from typing import TextIO
 import msgspec
 
 from headgate.core.value import Record
+from headgate.service.log_stream import LogStream
 
 LOGGER = logging.getLogger("headgate")
 
@@ -107,8 +109,8 @@ class JsonLines(logging.Formatter):
 
 
 def set_up_logs(level: str, stream: TextIO | None = None) -> None:
-    """Send every logger of the process to one stream of JSON lines."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Send every logger of the process to one stream of JSON lines; stderr without ever waiting for its reader."""
+    handler: logging.StreamHandler[TextIO | LogStream] = logging.StreamHandler(stream or _open_stderr())
     handler.setFormatter(JsonLines())
     root = logging.getLogger()
     root.handlers = [handler]
@@ -120,6 +122,31 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
         foreign = logging.getLogger(name)
         foreign.handlers, foreign.propagate = [], True
         foreign.setLevel(logging.WARNING)
+
+
+def _open_stderr() -> TextIO | LogStream:
+    try:
+        stream = LogStream(sys.stderr.fileno(), _say_dropped)
+    except (OSError, ValueError, AttributeError):  # closed, something else, or a system without poll
+        return sys.stderr
+    atexit.register(stream.close)
+    _STREAMS.append(stream)
+    return stream
+
+
+_STREAMS: list[LogStream] = []  # one, where a process sets its logs up once
+
+
+def count_dropped() -> int:
+    """Lines that nobody took in time, since the process began."""
+    return sum(stream.dropped for stream in _STREAMS)
+
+
+def _say_dropped(lines: int) -> str:
+    text = "log lines were dropped: nobody read them in time"
+    record = logging.LogRecord(LOGGER.name, logging.WARNING, "", 0, text, None, None)
+    record.fields = {"lines": lines}
+    return JsonLines().format(record)
 
 
 def log(level: int, message: str, **fields: object) -> None:

@@ -15,6 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from headgate.service.logs import count_dropped
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -60,6 +62,15 @@ class _Answered(Collector):
         return requests, seconds
 
 
+class _DroppedLines(Collector):
+    """Of the log, which all services of a process share."""
+
+    def collect(self) -> Iterable[Metric]:
+        """As a counter of Prometheus."""
+        text = "Log lines that nobody read in time"
+        return (CounterMetricFamily("headgate_log_lines_dropped", text, value=count_dropped()),)
+
+
 class Metrics:
     """All metrics of one service. Thread-safe."""
 
@@ -67,6 +78,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._answered = _Answered()
         self.registry.register(self._answered)
+        self.registry.register(_DroppedLines())
         self.in_flight = Gauge(
             "headgate_http_in_flight", "Requests in the service now", registry=self.registry
         )
