@@ -169,11 +169,17 @@ def _table(first: str, rows: Sequence[str]) -> list[str]:
 def goal_rows(result: Result) -> list[str]:
     """The goals of a run as a table."""
     rows = [
-        f"| {goal['label']} | {show(goal['value'])}{goal['unit']} | {'≥' if goal['at_least'] else '≤'}"
+        f"| {goal['label']} | {show(goal['value'])}{goal['unit']}{_spread(goal)} | {'≥' if goal['at_least'] else '≤'}"
         f" {goal['bound']:,g}{goal['unit']} | {'yes' if goal['holds'] else '**no**'} |"
         for goal in result["goals"]
     ]
     return ["| goal | measured | bound | reached |", "|---|---:|---:|---|", *rows]
+
+
+def _spread(goal: Result) -> str:
+    """Of a goal that is judged by the median of several runs."""
+    runs = goal.get("runs")
+    return f" (median of {show(min(runs))} to {show(max(runs))})" if runs else ""
 
 
 _TABLES: dict[str, Callable[[Result], list[str]]] = {

@@ -27,6 +27,7 @@ class Goal:
     bound: float
     at_least: bool = True
     unit: str = ""
+    runs: tuple[float, ...] = ()  # of which the value is the median
 
     @property
     def holds(self) -> bool:
@@ -37,7 +38,8 @@ class Goal:
         """One line."""
         sign = "≥" if self.at_least else "≤"
         value, bound = f"{show(self.value)}{self.unit}", f"{sign} {self.bound:,g}{self.unit}"
-        return f"{self.label:66s}{value:>12s}   goal {bound:>10s}   {says(self.holds)}"
+        spread = f"   of {show(min(self.runs))} to {show(max(self.runs))}" if self.runs else ""
+        return f"{self.label:66s}{value:>12s}   goal {bound:>10s}   {says(self.holds)}{spread}"
 
     def record(self) -> dict[str, Any]:
         """For the JSON copy."""
@@ -48,6 +50,7 @@ class Goal:
             "at_least": self.at_least,
             "unit": self.unit,
             "holds": self.holds,
+            "runs": list(self.runs),
         }
 
 

@@ -10,13 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 from bench.common import NAMESPACE
-from bench.contention_page import LOCAL, OBJECT_STORE, REPLICAS, fill_page, plot, read_result, show
+from bench.contention_page import LOCAL, OBJECT_STORE, REPLICAS, fill_page, goal_rows, plot, read_result, show
 from bench.ground import fresh_folder
 from bench.load import Load, Outcome, Target, run_load
 from bench.peers import race_own_core
 from bench.points import Catalog, check_table, open_catalog
 from bench.race import Race
 from bench.slow_files import Latencies
+from bench.turns import Turn, turn_goals
 from tools.plot_svg import Chart, Line, draw_chart
 from tools.service_process import running_service, sqlite_url
 
@@ -147,3 +148,25 @@ def test_the_folder_of_a_bench_is_empty_and_goes_with_all_that_it_held() -> None
         assert not list(folder.iterdir())
         (folder / "written").write_text("by the bench")
     assert not folder.parent.exists()
+
+
+def turn(chain: float, fold: float, single_ms: float) -> Turn:
+    """A turn beside peers of 5 and 2 commits/s and a floor of half a millisecond."""
+    return Turn(chain, 5.0, fold, 2.0, single_ms, 0.5, lost=0)
+
+
+def test_goals_are_judged_by_the_median_of_ratios_that_were_taken_together() -> None:
+    turns = [turn(500, 2000, 2.0), turn(1000, 1400, 1.0), turn(800, 900, 1.4)]
+    chain, fold, single = turn_goals(turns)
+    assert (chain.value, chain.holds, chain.runs) == (160, True, (100, 200, 160))
+    assert (fold.value, fold.holds) == (700, True)
+    assert (single.value, single.holds) == (2.8, True)
+    assert [goal.holds for goal in turn_goals(turns[:1])] == [False, True, False]
+    assert chain.text().endswith("of 100 to 200")
+
+
+def test_the_page_shows_how_far_the_runs_of_a_goal_are_apart() -> None:
+    goals = [goal.record() for goal in turn_goals([turn(500, 2000, 2.0), turn(1000, 1400, 1.0)])]
+    rows = goal_rows({"goals": goals})
+    assert "150 × (median of 100 to 200)" in rows[2]
+    assert "median" not in goal_rows({"goals": [{**goals[0], "runs": []}]})[2]

@@ -1,0 +1,103 @@
+"""The ratios that the project has set goals for, taken in turns: the gate and its peers within a minute, several times over.
+
+The speed of a shared machine moves by half from one minute to the next, and not by the same for everybody: two figures that
+were taken ten minutes apart make a ratio of nothing. What counts is the median of ratios that were each taken together.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tools.service_process import running_service, sqlite_url
+
+from bench.fine import make_floor
+from bench.load import Load
+from bench.peers import race_pyiceberg
+from bench.points import measure_point, open_catalog
+from bench.race import Race
+from bench.report import Goal
+
+CHAIN_CLIENTS, FOLD_CLIENTS = 16, 64
+_FLOOR_WRITES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What was measured together. Rates are commits/s, `lost` is of the gate."""
+
+    chain: float
+    chain_peer: float  # PyIceberg with its default retries, as many writers
+    fold: float
+    fold_peer: float
+    single_ms: float  # the median of one client
+    floor_ms: float
+    lost: int
+
+    def ratios(self) -> tuple[float, float, float]:
+        """Of the chain, of the fold, of the single client's median."""
+        return self.chain / self.chain_peer, self.fold / self.fold_peer, self.single_ms / self.floor_ms
+
+    def text(self) -> str:
+        """One line."""
+        chain, fold, single = self.ratios()
+        return (
+            f"chain at {CHAIN_CLIENTS} {self.chain:,.0f}/s = {chain:,.0f} ×, fold at {FOLD_CLIENTS} {self.fold:,.0f}/s"
+            f" = {fold:,.0f} ×, one client {self.single_ms:.2f} ms = {single:.2f} × the floor"
+        )
+
+
+def run_turn(
+    folder: Path, *, seconds: float, warm_up_s: float, peer_s: float, options: Sequence[str], auth: bool
+) -> Turn:
+    """All of them once, on SQLite and a local disk."""
+    folder.mkdir()
+    url = sqlite_url(folder / "catalog.db")
+    with running_service(folder, database=url, options=options) as service:
+        catalog = open_catalog(service, database=url, auth=auth)
+        single = measure_point(catalog, mode="chain", load=Load(1, seconds, warm_up_s))
+        step = make_floor(folder, int(single["bytes_per_commit"]))
+        step()
+        floor_ms = statistics.median(step() for _ in range(_FLOOR_WRITES)) * 1000
+        chain = measure_point(catalog, mode="chain", load=Load(CHAIN_CLIENTS, seconds, warm_up_s))
+        fold = measure_point(catalog, mode="fold", load=Load(FOLD_CLIENTS, seconds, warm_up_s))
+    return Turn(
+        chain=chain["commits_per_s"],
+        chain_peer=_race(folder, CHAIN_CLIENTS, peer_s),
+        fold=fold["commits_per_s"],
+        fold_peer=_race(folder, FOLD_CLIENTS, peer_s),
+        single_ms=single["p50_ms"],
+        floor_ms=floor_ms,
+        lost=sum(row["lost"] for row in (single, chain, fold)),
+    )
+
+
+def _race(folder: Path, writers: int, seconds: float) -> float:
+    found = race_pyiceberg(folder / f"pyiceberg-{writers}", Race(writers, seconds), retries=None)
+    # One that published nothing is taken for one that published once in the time.
+    return max(float(found["commits_per_s"]), 1 / seconds)
+
+
+def turn_goals(turns: Sequence[Turn]) -> Iterator[Goal]:
+    """The goals of issue 5 for contention, by the median turn of each."""
+    chains, folds, singles = zip(*(turn.ratios() for turn in turns), strict=True)
+    for name, ratios, bound in (
+        (f"chain at {CHAIN_CLIENTS} / PyIceberg, 4 retries at {CHAIN_CLIENTS}, commits/s", chains, 150),
+        (f"fold at {FOLD_CLIENTS} / PyIceberg, 4 retries at {FOLD_CLIENTS}, commits/s", folds, 500),
+    ):
+        yield Goal(name, statistics.median(ratios), bound, unit=" ×", runs=ratios)
+    yield Goal(
+        "p50 of a single client / durable floor",
+        statistics.median(singles),
+        3,
+        at_least=False,
+        unit=" ×",
+        runs=singles,
+    )
+
+
+def records(turns: Sequence[Turn]) -> list[dict[str, float]]:
+    """For the JSON copy."""
+    return [asdict(turn) for turn in turns]
