@@ -19,7 +19,7 @@ from bench.fine import Step, make_floor
 from headgate.service.app import Answer
 from headgate.service.exchange import Reply
 from headgate.service.http_wire import Scope
-from headgate.service.server import BoundedProtocol, tune_interpreter
+from headgate.service.server import configure, tune_interpreter
 from headgate.service.settings import Settings
 
 _ANSWER_BYTES = 300  # about those of a minimal answer
@@ -53,20 +53,9 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, required=True, help="that each request has written")
     parsed = parser.parse_args()
     take = make_take(make_floor(parsed.folder, parsed.bytes))
-    bounds = Settings(warehouse=str(parsed.folder))
-    protocol: Any = type("Protocol", (BoundedProtocol,), {"bounds": bounds, "take": staticmethod(take)})
+    settings = Settings(warehouse=str(parsed.folder), port=parsed.port)
     tune_interpreter()
-    uvicorn.run(
-        _live,
-        port=parsed.port,
-        http=protocol,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-    )
+    uvicorn.Server(configure(_live, take, settings)).run()
     return 0
 
 

@@ -177,13 +177,13 @@ def tune_interpreter() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def serve(app: App, settings: Settings, listener: socket.socket) -> None:
-    """Run until a signal, finish the requests in flight, then close the services."""
-    tune_interpreter()
-    app.listen_on(listener)
-    protocol: Any = type("Protocol", (BoundedProtocol,), {"bounds": settings, "take": staticmethod(app.take)})
-    config = uvicorn.Config(
+def configure(app: Any, take: Take, settings: Settings) -> uvicorn.Config:
+    """uvicorn as we run it: what `take` does not take goes to the application."""
+    protocol: Any = type("Protocol", (BoundedProtocol,), {"bounds": settings, "take": staticmethod(take)})
+    return uvicorn.Config(
         app,
+        host=settings.host,
+        port=settings.port,
         http=protocol,
         ws="none",
         lifespan="on",
@@ -195,4 +195,11 @@ def serve(app: App, settings: Settings, listener: socket.socket) -> None:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(settings.stop_timeout_s)),
     )
+
+
+def serve(app: App, settings: Settings, listener: socket.socket) -> None:
+    """Run until a signal, finish the requests in flight, then close the services."""
+    tune_interpreter()
+    app.listen_on(listener)
+    config = configure(app, app.take, settings)
     GracefulServer(config, before_stop=app.stop_waiting).run(sockets=[listener])
