@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import subprocess
@@ -18,7 +19,10 @@ from hypothesis import strategies as st
 from tools.service_process import HOST, find_free_port, sqlite_url
 
 from headgate.service.log_stream import LogStream
+from headgate.service.logs import LOGGER, set_up_logs
 from tests.service.table_calls import SCHEMA
+
+PIPE_BYTES = 1 << 16
 
 
 class Pipe:
@@ -52,6 +56,21 @@ def pipe() -> Iterator[Pipe]:
 
 def line(number: int, size: int = 100) -> str:
     return f"{number:08d} {'x' * size}\n"
+
+
+def test_logging_and_the_stream_share_one_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", root.handlers)
+    monkeypatch.setattr(root, "level", root.level)
+    before = LOGGER.level
+    with (tmp_path / "log").open("w") as file:
+        monkeypatch.setattr(sys, "stderr", file)
+        set_up_logs("info")
+        (handler,) = root.handlers
+        assert isinstance(handler, logging.StreamHandler)
+        assert isinstance(handler.stream, LogStream)
+        assert handler.lock is handler.stream.lock
+    LOGGER.setLevel(before)
 
 
 def test_lines_reach_a_reader_in_order(pipe: Pipe) -> None:
@@ -113,6 +132,79 @@ def test_the_end_waits_a_moment_for_the_reader_and_no_longer(pipe: Pipe) -> None
     for number in range(1000):
         pipe.stream.write(line(number))
     pipe.stream.close()  # nobody reads: it comes back all the same
+
+
+def test_a_reader_that_is_only_slow_is_told_what_it_missed(pipe: Pipe) -> None:
+    for number in range(5000):
+        pipe.stream.write(line(number))
+    found = b""
+    while len(found) < PIPE_BYTES:  # it makes room, and is far from having read everything
+        found += os.read(pipe.reading, PIPE_BYTES)
+    missed = -1
+    while missed != pipe.stream.dropped:
+        missed = pipe.stream.dropped
+        pipe.stream.write("next\n")
+    *before, told, last = (found.decode() + pipe.read()).splitlines(keepends=True)
+    assert last == "next\n"
+    assert told == f"dropped {missed}\n"
+    assert before == [line(number) for number in range(len(before))]
+
+
+def test_a_line_that_comes_in_the_middle_of_another_is_written_after_it() -> None:
+    """As a finaliser's that runs while memory is asked for, or a signal handler's."""
+    pipe = Pipe(kept_bytes_max=0)
+
+    def say(count: int) -> str:
+        stream.write("inner\n")
+        return f"dropped {count}"
+
+    stream = pipe.stream = LogStream(pipe.writing, say, kept_bytes_max=50_000)
+    try:
+        for number in range(3000):
+            stream.write(line(number))
+        lines = pipe.read().splitlines()
+        assert lines[-2:] == ["inner", f"dropped {stream.dropped}"]
+    finally:
+        pipe.close()
+
+
+def test_a_terminal_that_is_stopped_is_not_waited_for() -> None:
+    shown, typed = os.openpty()
+    try:
+        stream = LogStream(typed, lambda n: f"dropped {n}", kept_bytes_max=20_000)
+        for number in range(2000):
+            stream.write(line(number))
+        assert stream.dropped > 1000
+        assert stream.is_behind
+        assert os.get_blocking(typed)  # others who write to it wait as they did
+        assert os.read(shown, 8).decode() == "00000000"
+    finally:
+        os.close(shown)
+        os.close(typed)
+
+
+def test_a_full_disk_keeps_lines_and_nobody_turns_in_circles() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        stream = LogStream(full, lambda n: f"dropped {n}", kept_bytes_max=1000)
+        for number in range(100):
+            stream.write(line(number))
+        assert stream.is_behind
+        assert stream.dropped > 80
+        assert "headgate-log" not in {thread.name for thread in threading.enumerate()}
+        stream.close()  # at once
+    finally:
+        os.close(full)
+
+
+def test_a_forked_process_leaves_what_is_kept_to_the_other(pipe: Pipe) -> None:
+    for number in range(1000):
+        pipe.stream.write(line(number))
+    child = os.fork()
+    if child == 0:
+        os._exit(int(pipe.stream.is_behind))
+    assert os.waitpid(child, 0)[1] == 0
+    assert pipe.read() == "".join(map(line, range(1000)))
 
 
 @settings(max_examples=30, deadline=None)

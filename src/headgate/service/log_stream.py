@@ -1,9 +1,13 @@
 """Where log lines go: a descriptor that is written to only while it takes more.
 
-Commits are made where their lines are logged, so a pipe that nobody reads (a pager, a log collector that hangs) would
-stop the service. What the descriptor does not take is kept, up to a bound; what is beyond is dropped and counted, and the
-next line that gets through says so. A thread that lives only while something is kept writes it when the reader goes on.
-Never waits, but for a moment in `close`. Never cuts a line short of its end but where the reader has gone.
+Commits are made where their lines are logged, so a pipe or terminal that nobody reads (a pager, a log collector that hangs)
+would stop the service. What the descriptor does not take is kept, up to a bound; what is beyond is dropped and counted,
+and the next line that gets through says so. A thread that lives only while something is kept writes it when the reader
+goes on. Never waits, but for a moment in `close`. Never cuts a line short but where the reader has gone.
+
+A collection of garbage or a signal may log in the middle of a write, in the same thread. So the lock can be taken again,
+and it is to be the logging handler's lock too: two of them would be taken in either order. What is written from within is
+kept, and leaves with the rest.
 """
 
 from __future__ import annotations
@@ -11,8 +15,10 @@ from __future__ import annotations
 import os
 import select
 import stat
+import sys
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -28,44 +34,48 @@ class LogStream:
     def __init__(
         self, descriptor: int, say_dropped: SayDropped, *, kept_bytes_max: int = KEPT_BYTES_MAX
     ) -> None:
-        self._descriptor, self._say_dropped, self._kept_bytes_max = descriptor, say_dropped, kept_bytes_max
+        self.lock = threading.RLock()
+        self.dropped = 0  # lines, in all
+        self._say_dropped, self._kept_bytes_max = say_dropped, kept_bytes_max
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         # A pipe that is ready takes so much at once without waiting, and not mixed with what others write.
-        self._packet_bytes = 1 << 20 if stat.S_ISREG(os.fstat(descriptor).st_mode) else select.PIPE_BUF
-        self._poller = self._make_poller()  # used with the lock held: it is for one thread at a time
-        self._lock = threading.Lock()
+        self._packet_bytes = sys.maxsize if is_file else select.PIPE_BUF
+        self._descriptor = descriptor if is_file else _open_again(descriptor)
+        if self._descriptor != descriptor:
+            weakref.finalize(self, os.close, self._descriptor)
+        self._waits = self._descriptor == descriptor  # so it is asked before each write
         self._kept: deque[bytes] = deque()  # packets
         self._kept_bytes = 0
         self._unsaid = 0  # lines dropped since a line said so
-        self._drainer: threading.Thread | None = None
-        self.dropped = 0  # lines, in all
+        self._is_busy = False  # further up in this very thread
+        self._is_drained = False  # by a thread
+        self._is_stuck = False  # on an error, a full disk say: the next line tries again
+        _STREAMS.add(self)
 
     def write(self, text: str) -> None:
         """Write whole lines, now or when the reader takes them, or drop them."""
         data = text.encode("utf-8", "replace")
-        with self._lock:
-            if not self._has_more and len(data) <= self._packet_bytes and not (data := self._send(data)):
+        with self.lock:
+            if self._is_busy:
+                self._take(data)
                 return
-            lines = data.splitlines(keepends=True)
-            if self._kept_bytes + len(data) > self._kept_bytes_max:
-                self.dropped += len(lines)
-                self._unsaid += len(lines)
-            else:
-                self._keep(lines)
-            self._drain()
-            if self._has_more and self._drainer is None:
-                self._drainer = threading.Thread(target=self._go_on, name="headgate-log", daemon=True)
-                self._drainer.start()
+            self._is_busy = True
+            try:
+                if self._has_more or len(data) > self._packet_bytes or (data := self._send(data)):
+                    self._take(data)
+                    self._drain()
+            finally:
+                self._is_busy = False
+            begins = self._has_more and not self._is_drained and not self._is_stuck
+            self._is_drained |= begins
+        if begins:
+            self._begin_to_drain()
 
     @property
     def is_behind(self) -> bool:
         """Whether its reader has not been given everything yet."""
-        with self._lock:
+        with self.lock:
             return self._has_more
-
-    @property
-    def _has_more(self) -> bool:
-        """With the lock held."""
-        return bool(self._kept or self._unsaid)
 
     def flush(self) -> None:
         """Nothing is held back that could be written."""
@@ -73,65 +83,131 @@ class LogStream:
     def close(self) -> None:
         """Give the reader a last moment. What it does not take then is lost with the process."""
         deadline = time.monotonic() + _CLOSE_S
-        while (left_s := deadline - time.monotonic()) > 0 and self.is_behind:
-            self._make_poller().poll(left_s * 1000)
-            with self._lock:
-                self._drain()
+        while (left_s := deadline - time.monotonic()) > 0 and self._drain_once():
+            self._poll(left_s * 1000)
 
-    def _make_poller(self) -> select.poll:
-        poller = select.poll()
-        poller.register(self._descriptor, select.POLLOUT)
-        return poller
+    def forget(self) -> None:
+        """In a process that was forked: what is kept is the other's to write, and its thread is not here."""
+        getattr(self.lock, "_at_fork_reinit")()  # noqa: B009  as logging does it with its own
+        self._kept.clear()
+        self._kept_bytes = self._unsaid = 0
+        self._is_busy = self._is_drained = False
+
+    # --- with the lock held ------------------------------------------------------------------------------
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._kept or self._unsaid)
+
+    def _take(self, data: bytes) -> None:
+        """Keep lines, behind the word of those that were dropped before; or drop them."""
+        lines = data.splitlines(keepends=True)
+        if self._kept_bytes + len(data) > self._kept_bytes_max:
+            self.dropped += len(lines)
+            self._unsaid += len(lines)
+            return
+        self._say()
+        self._keep(lines)
+
+    def _say(self) -> None:
+        if self._unsaid:
+            said, self._unsaid = self._unsaid, 0
+            self._keep([self._say_dropped(said).encode() + b"\n"])
 
     def _keep(self, lines: list[bytes]) -> None:
-        """With the lock held: as packets, each of whole lines where a line is not longer."""
-        packet = b""
+        """As packets, each of whole lines where a line is not longer."""
+        packets = [b""]
         for line in lines:
-            if packet and len(packet) + len(line) > self._packet_bytes:
-                self._append(packet)
-                packet = b""
-            packet += line
-            while len(packet) > self._packet_bytes:
-                self._append(packet[: self._packet_bytes])
-                packet = packet[self._packet_bytes :]
-        self._append(packet)
-
-    def _append(self, packet: bytes) -> None:
-        if packet:
-            self._kept.append(packet)
-            self._kept_bytes += len(packet)
+            if len(packets[-1]) + len(line) > self._packet_bytes:
+                packets.append(b"")
+            packets[-1] += line
+            while len(packets[-1]) > self._packet_bytes:
+                packets[-1:] = packets[-1][: self._packet_bytes], packets[-1][self._packet_bytes :]
+        self._kept.extend(filter(None, packets))  # at once: see above
+        self._kept_bytes += sum(map(len, packets))
 
     def _drain(self) -> None:
-        """With the lock held: write what is kept, as far as that goes without waiting."""
-        while self._kept:
+        """Write what is kept, as far as that goes without waiting."""
+        while self._has_more:
+            if not self._kept:
+                self._say()
             packet = self._kept.popleft()
             rest = self._send(packet)
             self._kept_bytes -= len(packet) - len(rest)
             if rest:
                 self._kept.appendleft(rest)
-            if rest == packet:
+            if len(rest) == len(packet):
                 return
-        if self._unsaid:
-            said, self._unsaid = self._unsaid, 0
-            self._keep([self._say_dropped(said).encode() + b"\n"])
-            self._drain()
 
     def _send(self, packet: bytes) -> bytes:
-        """With the lock held: what is left of it, because it would have to wait."""
+        """What is left of it, because it would have to wait."""
+        self._is_stuck = False
         try:
-            return packet[os.write(self._descriptor, packet) :] if self._poller.poll(0) else packet
+            if self._waits and not self._poll(0):
+                return packet
+            return packet[os.write(self._descriptor, packet) :]
         except BlockingIOError:
             return packet
-        except OSError:
-            self.dropped += packet.count(b"\n")  # nobody reads any more, or the disk is full
+        except BrokenPipeError:
+            self.dropped += packet.count(b"\n")  # and nobody is left to be told
+            self._unsaid = 0
             return b""
+        except OSError:
+            self._is_stuck = True
+            return packet
+
+    # --- without it --------------------------------------------------------------------------------------
+
+    def _poll(self, timeout_ms: float | None) -> bool:
+        """Whether it takes more; None waits for that."""
+        poller = select.poll()
+        poller.register(self._descriptor, select.POLLOUT)
+        return bool(poller.poll(timeout_ms))
+
+    def _begin_to_drain(self) -> None:
+        try:
+            threading.Thread(target=self._go_on, name="headgate-log", daemon=True).start()
+        except RuntimeError:  # no thread to be had: the next line tries again
+            self._is_drained = False
 
     def _go_on(self) -> None:
-        poller = self._make_poller()
         while True:
-            poller.poll()
-            with self._lock:
-                self._drain()
-                if not self._has_more:
-                    self._drainer = None
-                    return
+            self._poll(None)
+            if not self._drain_once():
+                return
+
+    def _drain_once(self) -> bool:
+        """Whether something is left that its reader may take."""
+        with self.lock:
+            if not self._is_busy:
+                self._is_busy = True
+                try:
+                    self._drain()
+                finally:
+                    self._is_busy = False
+            goes_on = self._has_more and not self._is_stuck
+            self._is_drained &= goes_on
+            return goes_on
+
+
+def _open_again(descriptor: int) -> int:
+    """A way of our own to the same pipe or terminal, that does not wait; the descriptor itself where there is none.
+
+    Not to wait is a property of what is opened, so the other one's may not be changed: it is shared with other processes.
+    """
+    flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", flags)
+    except OSError:  # a socket, a pipe of another user, one without a reader, a system that is not Linux
+        return descriptor
+
+
+_STREAMS: weakref.WeakSet[LogStream] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for stream in list(_STREAMS):
+        stream.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

@@ -110,8 +110,11 @@ class JsonLines(logging.Formatter):
 
 def set_up_logs(level: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to one stream of JSON lines; stderr without ever waiting for its reader."""
-    handler: logging.StreamHandler[TextIO | LogStream] = logging.StreamHandler(stream or _open_stderr())
+    target = stream or _open_stderr()
+    handler: logging.StreamHandler[TextIO | LogStream] = logging.StreamHandler(target)
     handler.setFormatter(JsonLines())
+    if isinstance(target, LogStream):
+        handler.lock = target.lock  # one, or the two of them could be waited for in either order
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
