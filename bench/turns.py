@@ -1,4 +1,4 @@
-"""The ratios that the project has set goals for, taken in turns: the gate and its peers within two minutes, several times over.
+"""The ratios that goals are set for, taken in turns: the gate and its peers within two minutes, several times over.
 
 The speed of a shared machine moves by half from one minute to the next, and not by the same for everybody: two figures that
 were taken ten minutes apart make a ratio of nothing. What counts is the median of ratios that were each taken together.
