@@ -6,6 +6,7 @@ were taken ten minutes apart make a ratio of nothing. What counts is the median 
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -54,6 +55,7 @@ def run_turn(
 ) -> Turn:
     """All of them once, on SQLite and a local disk."""
     folder.mkdir()
+    os.sync()  # what the writers of the turn before left to the disk is theirs
     url = sqlite_url(folder / "catalog.db")
     with running_service(folder, database=url, options=options) as service:
         catalog = open_catalog(service, database=url, auth=auth)

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -181,6 +182,25 @@ def test_a_terminal_that_is_stopped_is_not_waited_for() -> None:
     finally:
         os.close(shown)
         os.close(typed)
+
+
+def test_a_socket_that_is_not_read_is_not_waited_for() -> None:
+    """As the standard error of a service of systemd's is one."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        stream = LogStream(ours.fileno(), lambda n: f"dropped {n}", kept_bytes_max=20_000)
+        for number in range(10_000):  # far more than a socket holds
+            stream.write(line(number))
+        assert stream.dropped > 1000
+        found = b""
+        while stream.is_behind:
+            found += theirs.recv(1 << 20)
+        ours.shutdown(socket.SHUT_WR)
+        while more := theirs.recv(1 << 20):
+            found += more
+        *kept, told = found.decode().splitlines(keepends=True)
+        assert kept == [line(number) for number in range(len(kept))]
+        assert told == f"dropped {10_000 - len(kept)}\n"
 
 
 def test_a_full_disk_keeps_lines_and_nobody_turns_in_circles() -> None:

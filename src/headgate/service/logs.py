@@ -18,7 +18,6 @@ from typing import TextIO
 
 import msgspec
 
-from headgate.core.value import Record
 from headgate.service.log_stream import LogStream
 
 LOGGER = logging.getLogger("headgate")
@@ -163,20 +162,8 @@ def log_crash(message: str, error: BaseException, **fields: object) -> None:
     LOGGER.error("%s", message, exc_info=error, extra={"fields": fields})
 
 
-class CommitLine(Record):
+class CommitLine(msgspec.Struct, frozen=True, gc=False):
     """What the line of a commit attempt says. All of it is ours but the table's name."""
-
-    table: str
-    key: str | None
-    attempt: int
-    base: int | None
-    head: int | None
-    verdict: str
-    elapsed_ms: float
-
-
-class _CommitFields(msgspec.Struct, frozen=True, gc=False):
-    """The same as an object of JSON, ready to be printed."""
 
     table: str
     key: str | None
@@ -192,14 +179,8 @@ def log_commits(commits: Sequence[CommitLine]) -> None:
     if not commits or not LOGGER.isEnabledFor(logging.INFO):
         return
     lines = [
-        _CommitFields(
-            _redact_name(commit.table),
-            commit.key,
-            commit.attempt,
-            commit.base,
-            commit.head,
-            commit.verdict,
-            round(commit.elapsed_ms, 3),
+        msgspec.structs.replace(
+            commit, table=_redact_name(commit.table), elapsed_ms=round(commit.elapsed_ms, 3)
         )
         for commit in commits
     ]
