@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from headgate.core.build import WriteManifest, WriteManifestList
+from headgate.core.build import AppendFiles, WriteManifest, WriteManifestList
 from headgate.core.change import Append, ChangeUpdate
 from headgate.core.commit import (
     Answer,
@@ -27,6 +27,7 @@ from headgate.core.commit import (
     Wait,
 )
 from headgate.core.live import FindLive
+from headgate.core.manifest_merge import MergeManifests
 from headgate.core.updates import TableRequirement, TableUpdate
 from headgate.core.window import ReadChanges, ReadOwn, find_list
 from headgate.errors import HeadgateError, StorageFailed
@@ -122,7 +123,7 @@ def play(
 
 
 def _answer(effect: Any, lakes: tuple[Lake, ...]) -> Any:
-    if isinstance(effect, WriteManifest | WriteManifestList):
+    if isinstance(effect, AppendFiles | WriteManifest | WriteManifestList):
         return lakes[0].world.answer(effect)
     for lake in lakes:
         path = _path_of(effect)
@@ -135,7 +136,7 @@ def _path_of(effect: Any) -> str:
     """A file that the effect is about, to know whose it is."""
     if isinstance(effect, ReadOwn):
         return find_list(effect.snapshots[0])
-    if isinstance(effect, ReadChanges):
+    if isinstance(effect, ReadChanges | MergeManifests):
         return effect.manifests[0].manifest_path
     if isinstance(effect, FindLive):
         return next(iter(effect.manifests)).manifest_path

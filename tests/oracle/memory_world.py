@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.core.build import WriteManifest, WriteManifestList
+from headgate.core.build import Appended, AppendFiles, WriteManifest, WriteManifestList, list_next
 from headgate.core.intake import partition_of
 from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
@@ -33,6 +33,7 @@ class MemoryWorld:
     lists: dict[str, ManifestList] = field(default_factory=dict)
     manifests: dict[str, tuple[NewEntry, ...]] = field(default_factory=dict)
     made: int = 0
+    at_once: bool = False  # whether appends are made in one step where that is asked for
 
     def drive(self, conversation: Generator[Any, Any, Any]) -> Any:
         """Answer every effect until the conversation ends."""
@@ -73,6 +74,8 @@ class MemoryWorld:
                 path = self._path("list")
                 self.lists[path] = effect.manifests
                 return path
+            case AppendFiles():
+                return self._append(effect) if self.at_once else None
         raise AssertionError(f"unknown effect {effect}")
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
@@ -116,6 +119,24 @@ class MemoryWorld:
                 effect.table,
             )
         )
+
+    def _append(self, effect: AppendFiles) -> Appended | None:
+        paths = frozenset(file.file_path for file in effect.files)
+        if self.answer(FindLive(effect.manifests, paths)).of:
+            return None
+        entries = tuple(
+            NewEntry(EntryStatus.ADDED, file, effect.snapshot_id, None, None) for file in effect.files
+        )
+        ids = (effect.snapshot_id, effect.sequence_number)
+        manifest = self._write_manifest(
+            WriteManifest(entries, effect.spec_id, ManifestContent.DATA, *ids, effect.table)
+        )
+        listed, next_row_id = list_next(
+            effect.manifests, (manifest,), effect.table.envelope, rest=effect.rest
+        )
+        path = self._path("list")
+        self.lists[path] = listed
+        return Appended(manifest.manifest_path, path, next_row_id)
 
     def _write_manifest(self, effect: WriteManifest) -> ManifestFile:
         path = self._path("manifest")

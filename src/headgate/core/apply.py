@@ -18,6 +18,7 @@ from headgate.core.draft import Draft
 from headgate.core.encoded_log import EncodedLog
 from headgate.core.table import (
     MAIN,
+    Envelope,
     HistoryEntry,
     MetadataLogEntry,
     Snapshot,
@@ -124,7 +125,7 @@ class Applying:
         history = _settle_history(draft)
         draft.set(
             last_updated_ms=max(draft.now_ms, draft.envelope.last_updated_ms),
-            metadata_log=_metadata_log(draft, previous_file),
+            metadata_log=extend_metadata_log(draft.envelope, previous_file),
         )
         return TableMetadata(draft.envelope, draft.snapshots, history)
 
@@ -264,13 +265,19 @@ def _check_snapshot(draft: Draft, snapshot: Snapshot) -> None:
             f"more than a minute ahead of the service's clock {now_ms}",
             field="updates.snapshot.timestamp-ms",
         )
-    latest = find_last_entry(draft.history)
-    if snapshot.timestamp_ms < max(0, 0 if latest is None else latest.timestamp_ms - _CLOCK_SKEW_MAX_MS):
+    if not is_in_time(draft.history, snapshot.timestamp_ms):
+        latest = find_last_entry(draft.history)
         raise BadInput(
             f"Invalid snapshot timestamp {snapshot.timestamp_ms}: "
             f"before the last snapshot's {0 if latest is None else latest.timestamp_ms}",
             field="updates.snapshot.timestamp-ms",
         )
+
+
+def is_in_time(history: EncodedLog, timestamp_ms: int) -> bool:
+    """Whether a snapshot of this time may follow a history: clocks differ a little."""
+    latest = find_last_entry(history)
+    return timestamp_ms >= max(0, 0 if latest is None else latest.timestamp_ms - _CLOCK_SKEW_MAX_MS)
 
 
 def _next_row_id(next_row_id: int, snapshot: Snapshot) -> int:
@@ -411,11 +418,14 @@ def _settle_history(draft: Draft) -> EncodedLog:
     return draft.history.without(gone)
 
 
-def _metadata_log(draft: Draft, previous: MetadataLogEntry | None) -> tuple[MetadataLogEntry, ...]:
-    log = draft.envelope.metadata_log
+def extend_metadata_log(
+    envelope: Envelope, previous: MetadataLogEntry | None
+) -> tuple[MetadataLogEntry, ...]:
+    """The log of metadata files, with the previous one at its end, and no more of them than the table wants."""
+    log = envelope.metadata_log
     if previous is None or (log and log[-1].metadata_file == previous.metadata_file):
         return log
-    return (*log, previous)[-previous_versions_max(draft.envelope.properties) :]
+    return (*log, previous)[-previous_versions_max(envelope.properties) :]
 
 
 def previous_versions_max(properties: dict[str, str]) -> int:

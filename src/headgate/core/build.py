@@ -5,7 +5,7 @@ Judging is over when this begins (`plan`). Numbers and times come from the head 
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterator
+from collections.abc import Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headgate.core.conflicts import Finding
@@ -16,6 +16,7 @@ from headgate.core.manifest import (
     ADDED,
     DATA_MANIFEST,
     DELETE_MANIFEST,
+    ContentFile,
     EntryStatus,
     ManifestContent,
     ManifestEntry,
@@ -37,7 +38,7 @@ from headgate.core.manifest_merge import (
     plan_merge,
 )
 from headgate.core.summary import count_changes, summarise
-from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.table import Envelope, Snapshot, TableMetadata
 from headgate.core.value import Record
 from headgate.core.window import ReadEffect, ReadReply, read_entries
 from headgate.errors import InvariantBroken
@@ -67,8 +68,33 @@ class WriteManifestList(Record):
     table: TableMetadata
 
 
-PlanEffect = ReadEffect | FindLive | WriteManifest | WriteManifestList | MergeManifests
-PlanReply = ReadReply | FoundLive | ManifestFile | str | AddedTwice | None
+class AppendFiles(Record):
+    """Write one manifest of new data files and the list that has it in front of the parent's, if none of the paths is live.
+
+    Answered by `Appended`, or by None when something of it cannot be done in one step: then nothing was written, and it
+    is asked for step by step. A driver that has nothing to gain by one step may always say so.
+    """
+
+    files: tuple[ContentFile, ...]
+    spec_id: int
+    snapshot_id: int
+    sequence_number: int
+    parent: Snapshot
+    manifests: ManifestList  # the parent's
+    rest: Rest | None  # of the parent's, before these files
+    table: TableMetadata
+
+
+class Appended(Record):
+    """Where the manifest and the list are, and the next row id after them (of v3)."""
+
+    manifest: str
+    manifest_list: str
+    next_row_id: int
+
+
+PlanEffect = ReadEffect | FindLive | AppendFiles | WriteManifest | WriteManifestList | MergeManifests
+PlanReply = ReadReply | FoundLive | Appended | ManifestFile | str | AddedTwice | None
 Planning = Generator[PlanEffect, PlanReply, "Plan | Finding"]
 
 
@@ -122,11 +148,7 @@ class Build:
             for path, removed in removal.entries.items():
                 rewritten[path] = yield from self._rewrite(removal.manifests[path], removed)
         merged = yield from self._merge(manifests, rewritten)
-        listed, next_row_id = manifests.next(new, rewritten), envelope.next_row_id or 0
-        if envelope.format_version >= 3:
-            listed, next_row_id = listed.numbered(next_row_id)
-        if self._rest is not None:
-            listed = listed.resting(self._rest.after(new))
+        listed, next_row_id = list_next(manifests, new, envelope, rewritten=rewritten, rest=self._rest)
         first_row_id = envelope.next_row_id if envelope.format_version >= 3 else None
         parent = None if self._head is None else self._head.snapshot_id
         location = yield WriteManifestList(
@@ -161,9 +183,7 @@ class Build:
         self, manifests: ManifestList, rewritten: dict[str, ManifestFile | None]
     ) -> Generator[PlanEffect, PlanReply, Merged | None]:
         """Merge manifests that this commit takes over unchanged, within its budget; noted among the rewritten."""
-        policy = _POLICIES.get(
-            (properties := self._table.envelope.properties,), lambda: parse_policy(properties)
-        )
+        policy = merge_policy_of(self._table.envelope.properties)
         if self._change.rewrites_manifests:
             kept = _find_kept(manifests, rewritten)
             plan = background_change(kept, replace(policy, enabled=True), idle=True) or MergePlan()
@@ -230,6 +250,28 @@ class Build:
             by = self._snapshot_id if is_gone else entry.snapshot_id
             entries.append(NewEntry(status, file, by, number, entry.file_sequence_number))
         return (yield from self._write(tuple(entries), manifest.partition_spec_id, manifest.content))
+
+
+def merge_policy_of(properties: dict[str, str]) -> MergePolicy:
+    """What a table's properties say about merging: one object for as long as they are the same."""
+    return _POLICIES.get((properties,), lambda: parse_policy(properties))
+
+
+def list_next(
+    manifests: ManifestList,
+    new: Sequence[ManifestFile],
+    envelope: Envelope,
+    *,
+    rewritten: Mapping[str, ManifestFile | None] | None = None,
+    rest: Rest | None = None,
+) -> tuple[ManifestList, int]:
+    """The list of a new snapshot, and the next row id after it (v3)."""
+    listed, next_row_id = manifests.next(new, rewritten), envelope.next_row_id or 0
+    if envelope.format_version >= 3:
+        listed, next_row_id = listed.numbered(next_row_id)
+    if rest is not None:
+        listed = listed.resting(rest.after(new))
+    return listed, next_row_id
 
 
 def _find_kept(manifests: ManifestList, rewritten: Container[str]) -> Iterator[ManifestFile]:

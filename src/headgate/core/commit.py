@@ -6,8 +6,6 @@ The conversation itself is in `flow`, the judging of its members in `group`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field as field_
 
 import msgspec
 
@@ -76,8 +74,7 @@ class Candidate(Record):
 # --- effects and replies --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Record):
     """Read all heads at one point in time, and which members' keys are stored. Answered by `Loaded`.
 
     Unless `fresh`, heads that the driver remembers will do.
@@ -88,14 +85,13 @@ class Load:
     fresh: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Record):
     """Heads in the order asked; members whose key is stored (`landed`), or was stored by a refusal (`settled`)."""
 
     heads: tuple[Head | None, ...]
     landed: frozenset[int]
     now_ms: int
-    settled: Mapping[int, HeadgateError] = field_(default_factory=dict)
+    settled: Mapping[int, HeadgateError] = msgspec.field(default_factory=dict)
     is_hint: bool = False
 
 
@@ -107,8 +103,7 @@ class Share(Record):
     shares_with: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Swap:
+class Swap(Record):
     """Write what must be written before, then publish all candidates in one transaction with the members' keys.
 
     `unchanged` are heads that were only read: the same transaction must find them as they were.
@@ -120,53 +115,45 @@ class Swap:
     shares: tuple[Share, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Swapped:
+class Swapped(Record):
     """The transaction committed. `heads` are the new ones, in the order of the candidates."""
 
     heads: tuple[Head, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SwapLost:
+class SwapLost(Record):
     """Refused: some head was no longer the expected one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SwapRefused:
+class SwapRefused(Record):
     """Refused for a reason that trying again does not cure (a name taken, a location that overlaps)."""
 
     error: HeadgateError
 
 
-@dataclass(frozen=True, slots=True)
-class SwapUnknown:
+class SwapUnknown(Record):
     """No answer, or an error from COMMIT itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Discard:
+class Discard(Record):
     """Delete the files written for these candidates: never sent, or a load proved that they missed for good."""
 
     candidates: tuple[Candidate, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Record):
     """Back off before attempt number `attempt`; the driver knows how long that is. May be answered by `Enough`."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Enough:
+class Enough(Record):
     """The driver may not try again: time or retries are used up. One more load, then the verdict."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """A member's verdict, which is certain already: its client need not wait for the others."""
 
     member: int
@@ -191,15 +178,13 @@ class Committed(Record):
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Record):
     """Nothing of it is published, and that is certain."""
 
     error: HeadgateError
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Record):
     """Nobody knows yet; nothing was deleted."""
 
     error: CommitUnknown

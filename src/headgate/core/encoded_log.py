@@ -28,8 +28,7 @@ class LogItem(Record):
     tag: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LogDelta:
+class LogDelta(Record):
     """What turns one version of a log into another: positions gone, items new.
 
     `next_position` is the new log's: what came and went in between has used positions that no item shows.

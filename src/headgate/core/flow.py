@@ -88,7 +88,7 @@ def group_flow(
             for member, verdict in found.items():
                 yield Answer(member, verdict)
         alone = True  # what is left was in a group that somebody spoilt: one by one, only he is refused
-    return tuple(verdicts[member] for member in range(len(members)))
+    return tuple([verdicts[member] for member in range(len(members))])
 
 
 class _Conversation:
@@ -98,8 +98,8 @@ class _Conversation:
         self, members: tuple[Member, ...], batch: tuple[int, ...], policy: LocationPolicy | None
     ) -> None:
         self._members, self._waiting, self._policy = members, list(batch), policy
-        commits = (commit for member in batch for commit in members[member].commits)
-        self._targets = tuple(dict.fromkeys(commit.target for commit in commits))
+        commits = [commit for member in batch for commit in members[member].commits]
+        self._targets = tuple(dict.fromkeys([commit.target for commit in commits]))
         self._sent: list[Judged] = []
         self._verdicts: dict[int, Verdict] = {}
 
@@ -110,11 +110,12 @@ class _Conversation:
             loaded = yield Load(self._targets, attempt, fresh)
             if not isinstance(loaded, Loaded):
                 raise InvariantBroken(f"invariant broken: a load was answered by {type(loaded).__name__}")
-            settled = self._settle(loaded)
-            if self._waiting:  # whatever becomes of the others, these have landed
-                for member in settled:
-                    yield Answer(member, self._verdicts[member])
-            yield from self._discard_missed(loaded, refusal)
+            if self._sent or loaded.landed or loaded.settled:
+                settled = self._settle(loaded)
+                if self._waiting:  # whatever becomes of the others, these have landed
+                    for member in settled:
+                        yield Answer(member, self._verdicts[member])
+                yield from self._discard_missed(loaded, refusal)
             if refusal is not None:
                 if len(self._waiting) > 1 and not self._sent:
                     return self._verdicts  # each alone finds out whom the refusal is for
@@ -128,7 +129,8 @@ class _Conversation:
                 fresh = True
                 continue
             fresh = True
-            yield from self._answer(judged)
+            if judged.unwanted or judged.refusals:
+                yield from self._answer(judged)
             if not judged.candidates:
                 if judged.shares:  # nothing to change
                     heads = dict(zip(self._targets, loaded.heads, strict=True))
@@ -220,8 +222,8 @@ class _Conversation:
     def _publish(self, judged: Judged, heads: Mapping[Target, Head | None], new: frozenset[Target]) -> None:
         for share in judged.shares:
             commits = self._members[share.member].commits
-            own = tuple(candidate for candidate in _find_own(judged, share) if candidate.target in new)
-            self._end(share.member, Committed(tuple(heads[commit.target] for commit in commits), own))
+            own = tuple([candidate for candidate in _find_own(judged, share) if candidate.target in new])
+            self._end(share.member, Committed(tuple([heads[commit.target] for commit in commits]), own))
 
     def _refuse(self, judged: Judged) -> None:
         for member, refused in judged.refusals.items():
@@ -253,9 +255,11 @@ def _find_own(judged: Judged, share: Share) -> tuple[Candidate, ...]:
     """What a member has of a swap, table by table."""
     bases = {candidate.target: candidate for candidate in judged.candidates}
     return tuple(
-        Candidate(target, bases[target].base, bases[target].metadata, (), updates)
-        for target, updates in share.parts
-        if target in bases
+        [
+            Candidate(target, bases[target].base, bases[target].metadata, (), updates)
+            for target, updates in share.parts
+            if target in bases
+        ]
     )
 
 

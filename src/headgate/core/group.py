@@ -11,6 +11,9 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import msgspec
+
+from headgate.core.append_at_once import append_at_once, is_blind_append
 from headgate.core.apply import Applying, find_format_version
 from headgate.core.build import Plan, PlanEffect, PlanReply
 from headgate.core.change import ChangeUpdate
@@ -39,22 +42,20 @@ Judging = Generator[PlanEffect, PlanReply, None]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Record):
     """Why a member is refused, and whether that rests on what others of its group are about to publish."""
 
     error: HeadgateError
     rests_on_group: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Record):
     """A group judged: candidates by table, each member's share of them, heads that were only read, refusals."""
 
     candidates: tuple[Candidate, ...]
     unchanged: tuple[Head, ...] = ()
     shares: tuple[Share, ...] = ()
-    refusals: Mapping[int, Refusal] = field(default_factory=dict)
+    refusals: Mapping[int, Refusal] = msgspec.field(default_factory=dict)
     unwanted: tuple[Candidate, ...] = ()  # what was written for members that were refused
 
 
@@ -99,15 +100,17 @@ class _Table:
     updates: list[TableUpdate] = field(default_factory=list)
     changed: bool = False
 
-    def advance(self, metadata: TableMetadata, trail: _Trail) -> None:
+    def advance(
+        self, metadata: TableMetadata, written: Sequence[str], updates: Sequence[TableUpdate]
+    ) -> None:
         """One member further. The previous metadata file is in the log from the first member on."""
         if self.head is None:
             self.head = Head("", 0, metadata, "", None)
         else:
             head = self.head
             self.head = Head(head.id, head.version, metadata, head.metadata_location, None)
-        self.written.extend(trail.written)
-        self.updates.extend(trail.updates)
+        self.written.extend(written)
+        self.updates.extend(updates)
         self.changed = True
 
 
@@ -127,16 +130,20 @@ class Group:
 
     def judge(self, index: int, member: Member) -> Judging:
         """Judge one member: its share is kept, or its refusal."""
-        rests_on_group = any(
-            self._tables[commit.target].changed or commit.target in self._folds for commit in member.commits
-        )
+        rests_on_group = False
+        for commit in member.commits:
+            rests_on_group |= self._tables[commit.target].changed or commit.target in self._folds
         try:
             update = self._find_foldable(member)
             if update is not None and (yield from self._fold_in(index, member, update)):
                 return
-            for commit in member.commits:
-                yield from self._close_fold(commit.target)
-            yield from self._build(index, member)
+            if self._folds:
+                for commit in member.commits:
+                    yield from self._close_fold(commit.target)
+            if len(member.commits) == 1 and is_blind_append(member.commits[0]):
+                yield from self._append(index, member)
+            else:
+                yield from self._build(index, member)
         except HeadgateError as error:
             self._refusals[index] = Refusal(error, rests_on_group)
 
@@ -145,12 +152,16 @@ class Group:
         for target in tuple(self._folds):
             yield from self._close_fold(target)
         candidates = tuple(
-            Candidate(target, table.base, table.head.metadata, tuple(table.written), tuple(table.updates))
-            for target, table in self._tables.items()
-            if table.changed and table.head is not None
+            [
+                Candidate(target, table.base, table.head.metadata, tuple(table.written), tuple(table.updates))
+                for target, table in self._tables.items()
+                if table.changed and table.head is not None
+            ]
         )
-        changed = {candidate.target for candidate in candidates}
-        unchanged = tuple(head for target, head in self._unchanged.items() if target not in changed)
+        unchanged: tuple[Head, ...] = ()
+        if self._unchanged:
+            changed = {candidate.target for candidate in candidates}
+            unchanged = tuple(head for target, head in self._unchanged.items() if target not in changed)
         return Judged(candidates, unchanged, tuple(self._shares), self._refusals, tuple(self._unwanted))
 
     def _find_foldable(self, member: Member) -> ChangeUpdate | None:
@@ -186,6 +197,26 @@ class Group:
                 error.evidence[NOT_REBASED] = left.reason
             raise
 
+    def _append(self, index: int, member: Member) -> Judging:
+        """A blind append in one step, or if that cannot be in several."""
+        commit, terms = member.commits[0], self._terms(member.key)
+        table = self._tables[commit.target]
+        taken = _take_in(commit, table.head, terms)
+        head = table.head
+        if head is not None:
+            done = yield from append_at_once(
+                taken.changes[0],
+                head.metadata,
+                seed=f"{terms.key}/{taken.name}/0",
+                now_ms=terms.now_ms,
+                previous_file=head.checkpoint,
+            )
+            if done is not None:
+                table.advance(done.metadata, done.written, done.updates)
+                self._shares.append(Share(index, ((commit.target, done.updates),)))
+                return
+        yield from self._advance(index, [taken], terms)
+
     def _rebase(
         self, index: int, commit: TableCommit, key: str
     ) -> Generator[PlanEffect, PlanReply, NotRebasable | bool]:
@@ -219,7 +250,7 @@ class Group:
             raise
         if metadata is None:
             raise InvariantBroken("invariant broken: a rebased commit changes nothing")
-        table.advance(metadata, trail)
+        table.advance(metadata, trail.written, trail.updates)
         self._shares.append(Share(index, ((commit.target, tuple(trail.updates)),)))
         return True
 
@@ -245,7 +276,7 @@ class Group:
         for taken, trail, metadata in built:
             commit, table = taken.commit, self._tables[taken.commit.target]
             if metadata is not None:
-                table.advance(metadata, trail)
+                table.advance(metadata, trail.written, trail.updates)
                 parts.append((commit.target, tuple(trail.updates)))
             elif table.base is not None and (commit.reads is not None or commit.requirements):
                 self._unchanged[commit.target] = table.base
@@ -318,7 +349,8 @@ def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
         raise NotFound(f"Table does not exist: {taken.name}", kind="table")
     base = None if head is None else head.metadata
     failed = find_failed(commit.requirements, base) or find_changed(commit.properties, base)
-    failed = failed or find_passed(commit.updates, base)
+    if failed is None and len(commit.updates) > 1:  # how far a stream has come comes with what it brings
+        failed = find_passed(commit.updates, base)
     if failed is not None:
         raise failed
     if commit.reads is not None:

@@ -17,6 +17,7 @@ import msgspec
 
 from headgate.core.change import (
     Action,
+    Append,
     ChangeUpdate,
     NoAddedDataFiles,
     NoAddedDeleteFiles,
@@ -111,6 +112,8 @@ def take_in(
 
     With a policy, added files must be inside the table's own folders.
     """
+    if is_plain_append(update):
+        return _take_in_append(update, table, field, policy)
     action = action_of(update)
     if action is None:
         raise BadInput(
@@ -154,6 +157,59 @@ def take_in(
     return change
 
 
+def is_plain_append(update: ChangeUpdate) -> bool:
+    """Whether an update adds data files and says nothing else that would have to be looked at."""
+    return type(update) is Append and not (
+        update.commit_validations
+        or update.add_delete_files
+        or update.remove_data_files
+        or update.remove_delete_files
+        or update.delete_row_filter is not None
+        or update.drop_partitions is not None
+        or update.rewrite_manifests
+        or update.schema_id is not None
+        or update.add_data_files_sequence_number is not None
+        or update.add_delete_files_sequence_number is not None
+    )
+
+
+_NO_PATHS: frozenset[str] = frozenset()
+_NO_FILES: frozenset[Identity] = frozenset()
+_NO_PARTITIONS: frozenset[Partition] = frozenset()
+
+
+def _take_in_append(
+    update: ChangeUpdate, table: TableMetadata, field: str, policy: LocationPolicy | None
+) -> Change:
+    """As `take_in`, of an update that is nothing but an append."""
+    _check_size(update, field)
+    change = Change(
+        Action.APPEND,
+        update.branch,
+        update.create_branch,
+        update.stage_only,
+        update.base_snapshot_id,
+        wire_files_of(table).read(update.add_data_files, f"{field}.add-data-files", data=True),
+        (),
+        _NO_PATHS,
+        _NO_FILES,
+        None,
+        _NO_PARTITIONS,
+        None,
+        None,
+        update.summary,
+        (),
+        field,
+    )
+    if policy is not None:
+        _check_places(change, table, policy, field)
+    if not change.branch or change.summary:
+        _check_shape(change, update, f"{field}." if field else "")
+    _check_numbers(change, table, field)
+    _check_unique(change, field)
+    return change
+
+
 def _find_names(update: ChangeUpdate, table: TableMetadata, field: str) -> Schema | None:
     """The schema whose names the filters use, if that is not the current one."""
     wanted = update.schema_id
@@ -193,6 +249,8 @@ def _check_places(change: Change, table: TableMetadata, policy: LocationPolicy, 
     inside = _FOLDERS.get((policy, location, properties), lambda: _find_folders(location, properties, policy))
     for name, files in (("add-data-files", change.added_data), ("add-delete-files", change.added_deletes)):
         for i, file in enumerate(files):
+            if policy.is_plainly_inside(file.file_path) and file.file_path.startswith(inside):
+                continue
             where = f"{field}.{name}[{i}].file-path"
             if not policy.allow_file(file.file_path, field=where).startswith(inside):
                 raise LocationRefused(

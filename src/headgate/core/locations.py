@@ -110,6 +110,14 @@ class LocationPolicy:
         """The canonical form of an engine's data, delete or manifest file strictly inside a root."""
         return self._inside(canonical_file(location, field=field), field)
 
+    def is_plainly_inside(self, location: str) -> bool:
+        """Whether `allow_file` would allow it as it is, found out by its look; False: ask that."""
+        return (
+            location.startswith(self._prefixes)
+            and _PLAIN_FILE.fullmatch(location) is not None
+            and len(location) <= S3_KEY_BYTES_MAX
+        )
+
     def allow_under(self, location: str, parent: str, *, field: str) -> str:
         """As `allow`, and strictly inside `parent`, which must itself be allowed."""
         inner = self.allow(location, field=field)

@@ -148,6 +148,10 @@ def fits_transform(transform: str, value: PartitionValue) -> bool:
     return not isinstance(value, str | bytes) or len(value) <= width
 
 
+# What PyIceberg raises for bytes that are no value of a type.
+UNREADABLE = (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error)
+
+
 class BoundReader:
     """Reads the bounds of columns of one type."""
 
@@ -160,11 +164,15 @@ class BoundReader:
     def decode(self, data: bytes, *, field: str) -> Any:
         """The value of a bound; BadInput for bytes that are no single value of the type."""
         try:
-            if self._size_bytes is not None and len(data) != self._size_bytes:
-                raise ValueError("another length")
-            return self._read(self._type, data)
-        except (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error) as error:
+            return self.read(data)
+        except UNREADABLE as error:
             raise BadInput(f"the bound does not decode as {self._type}", field=field) from error
+
+    def read(self, data: bytes) -> Any:
+        """The value of a bound; one of `UNREADABLE` for bytes that are no single value of the type."""
+        if self._size_bytes is not None and len(data) != self._size_bytes:
+            raise ValueError("another length")
+        return self._read(self._type, data)
 
     def are_reversed(self, lower: Any, upper: Any) -> bool:
         """Whether a lower bound is above its upper one; numbers and times only, whose order nobody disputes."""

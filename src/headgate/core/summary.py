@@ -17,6 +17,7 @@ _TOTALS = (
     ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
     ("total-equality-deletes", "added-equality-deletes", "removed-equality-deletes"),
 )
+_TOTAL_NAMES = tuple([total for total, _, _ in _TOTALS])
 
 
 def count_changes(added: Iterable[ContentFile], removed: Iterable[ContentFile]) -> dict[str, int]:
@@ -61,13 +62,19 @@ def summarise(
     for name, count in sorted(counts.items()):
         if count:
             found[name] = str(count)
-    for total, plus, minus in _TOTALS:
+    moved = {total: counts.get(plus, 0) - counts.get(minus, 0) for total, plus, minus in _TOTALS}
+    add_totals(found, moved, previous)
+    return found
+
+
+def add_totals(found: dict[str, str], moved: Mapping[str, int], previous: Mapping[str, str] | None) -> None:
+    """Add the totals after a change that moved them by so much."""
+    for total in _TOTAL_NAMES:
         before = "0" if previous is None else previous.get(total, "")
-        moved = counts.get(plus, 0) - counts.get(minus, 0)
-        if not moved and before == "0":
+        by = moved.get(total, 0)
+        if not by and before == "0":
             found[total] = before
         elif before.isascii() and before.isdigit():
-            after = max(0, int(before) + moved)
+            after = max(0, int(before) + by)
             if after <= LONG_MAX:  # readers count in 64 bits
                 found[total] = str(after)
-    return found

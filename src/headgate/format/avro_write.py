@@ -7,7 +7,7 @@ that blocks of files with one schema and codec can be copied from one to the oth
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -81,13 +81,6 @@ def encode_optional_bytes(data: bytes | None) -> bytes:
 def encode_optional_text(text: str | None) -> bytes:
     """A string or null."""
     return NULL if text is None else SOME + encode_sized(text.encode())
-
-
-def encode_optional_longs(numbers: Sequence[int] | None) -> bytes:
-    """A list of numbers or null."""
-    if numbers is None:
-        return NULL
-    return SOME + encode_longs((len(numbers), *numbers, 0)) if numbers else SOME + _END
 
 
 def encode_list(size: int, items: Iterable[bytes]) -> bytes:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Generic, TypeVar, assert_never
 
-from headgate.core.build import PlanEffect, PlanReply, WriteManifest, WriteManifestList
+from headgate.core.build import AppendFiles, PlanEffect, PlanReply, WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import EntryStatus, ManifestEntry, ManifestFile
@@ -103,6 +103,8 @@ class Manifests:
                 return self._merge(effect, files)
             case WriteManifestList():
                 return self._write_list(effect, files)
+            case AppendFiles():
+                return None  # in several steps: what it waits for is the catalog
             case _:
                 assert_never(effect)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
-from headgate.core.build import WriteManifest, WriteManifestList
+from headgate.core.build import AppendFiles, WriteManifest, WriteManifestList
 from headgate.core.change import ChangeUpdate
 from headgate.core.commit import (
     Answer,
@@ -110,6 +110,8 @@ class GroupDriver:
         match effect:
             case ReadManifestList():
                 return self._services.manifests.read_list(effect.location)
+            case AppendFiles():
+                return self._services.manifests.append(effect, self._outbox.put)
             case FindLive():
                 return self._services.manifests.find_live(effect, self._load_footprints)
             case WriteManifest():
@@ -145,6 +147,8 @@ class GroupDriver:
         """As `carry_out`, for what needs no more than memory, or is the swap of a store that is near."""
         manifests = self._services.manifests
         match effect:
+            case AppendFiles():
+                return manifests.append(effect, self._outbox.put)
             case WriteManifest():
                 return manifests.write_manifest(effect, self._outbox.put)
             case WriteManifestList():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from headgate.core.build import WriteManifestList
-from headgate.core.manifest_list import Block
+from headgate.core.manifest_list import Block, ManifestList
 from headgate.format.manifest_list_encode import encoded_size
 from headgate.service.journal import Tail
 
@@ -22,25 +21,22 @@ class ListTails:
             OrderedDict()
         )  # with the format version
 
-    def keep(self, location: str, wanted: WriteManifestList) -> None:
+    def keep(self, location: str, manifests: ManifestList, version: int) -> None:
         """A list was encoded from these blocks."""
         with self._lock:
-            self._blocks[location] = (wanted.table.envelope.format_version, wanted.manifests.blocks)
+            self._blocks[location] = (version, manifests.blocks)
             while len(self._blocks) > _LISTS_MAX:
                 self._blocks.popitem(last=False)
 
-    def find(self, wanted: WriteManifestList) -> Tail | None:
-        """How a list ends as that of its parent does, if that was encoded here in the same version."""
-        parent_id, version = wanted.parent_snapshot_id, wanted.table.envelope.format_version
-        parent = None if parent_id is None else wanted.table.find_snapshot(parent_id)
-        base = None if parent is None else parent.manifest_list
+    def find(self, manifests: ManifestList, version: int, *, base: str | None) -> Tail | None:
+        """How a list ends as the one at `base`, its parent's, does, if that was encoded here in the same version."""
         if base is None:
             return None
         with self._lock:
             encoded_as, theirs = self._blocks.get(base, (0, ()))
         if encoded_as != version:
             return None
-        ours = wanted.manifests.blocks
+        ours = manifests.blocks
         shared = 0
         while shared < min(len(ours), len(theirs)) and ours[-1 - shared] is theirs[-1 - shared]:
             shared += 1

@@ -41,17 +41,18 @@ class LivePaths:
             if self._paths.add(manifest_path, hashes):
                 self._filling = object()
 
-    def holds_none(self, wanted: FindLive) -> bool:
-        """Whether it is certain at once that none of the paths is live; False: somebody has to look closer."""
+    def holds_none(self, manifests: ManifestList, hashes: bytes) -> bool:
+        """Whether it is certain at once that no path of these hashes is live; False: somebody has to look closer."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            blocks, new = self._find_new(wanted.manifests)
-            if new or self._paths.size_bytes > self._limit_bytes:
-                return False
-            for block in blocks:
-                block.notes["indexed"] = self._filling
-            return not self._paths.find(wanted.paths)
+            filling = self._filling
+            for block in manifests.blocks:
+                if block.notes.get("indexed") is not filling:
+                    if any(one.manifest_path not in self._paths for one in block.manifests):
+                        return False
+                    block.notes["indexed"] = filling
+            return self._paths.size_bytes <= self._limit_bytes and not self._paths.may_hold(hashes)
         finally:
             self._lock.release()
 

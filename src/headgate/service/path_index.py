@@ -75,6 +75,19 @@ class PathIndex:
                 found[path] = places
         return found
 
+    def may_hold(self, hashes: bytes) -> bool:
+        """Whether any of these hashes of paths may be there."""
+        for at in range(0, len(hashes), HASH_BYTES):
+            number = int.from_bytes(hashes[at : at + HASH_BYTES], "big")
+            if number in self._recent:
+                return True
+            low = number << _ORDINAL_BITS
+            for numbers in self._sorted:
+                place = bisect_left(numbers, low)
+                if place < len(numbers) and numbers[place] >> _ORDINAL_BITS == number:
+                    return True
+        return False
+
     def _find(self, path: str) -> list[str]:
         number = int.from_bytes(hash_path(path), "big")
         ordinals = list(self._recent.get(number, ()))
