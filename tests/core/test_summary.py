@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.core.intake import partition_of
 from headgate.core.manifest import ContentFile, FileContent
 from headgate.core.summary import count_changes, summarise
+from headgate.core.taken import partition_of
 
 
 def _vector(offset: int, size: int | None = 42) -> ContentFile:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headgate.core.build import Appended, AppendFiles, WriteManifest, WriteManifestList, list_next
-from headgate.core.intake import partition_of
 from headgate.core.live import FindLive, FoundLive
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.manifest_list import ManifestList
 from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.merged_entries import merge_entries
+from headgate.core.taken import partition_of
 from headgate.core.window import (
     ManifestChanges,
     OwnManifests,

@@ -18,7 +18,6 @@ from headgate.core.apply import extend_metadata_log, is_in_time
 from headgate.core.build import Appended, AppendFiles, PlanEffect, PlanReply, merge_policy_of
 from headgate.core.change import Action, ChangeUpdate, action_of
 from headgate.core.commit import TableCommit
-from headgate.core.intake import Change, partition_of
 from headgate.core.manifest import ContentFile
 from headgate.core.manifest_list import ManifestList
 from headgate.core.snapshot_ids import choose_snapshot_id
@@ -33,6 +32,7 @@ from headgate.core.table import (
     append_history,
     append_snapshot,
 )
+from headgate.core.taken import Change, partition_of
 from headgate.core.updates import AddSnapshot, AssertTableUuid, SetSnapshotRef, TableUpdate
 from headgate.core.value import Record
 from headgate.core.window import ReadManifestList

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from headgate.core.conflicts import Finding
 from headgate.core.identity_cache import IdentityCache
-from headgate.core.intake import Change
 from headgate.core.live import FindLive, FoundLive, LiveChange
 from headgate.core.manifest import (
     ADDED,
@@ -39,6 +38,7 @@ from headgate.core.manifest_merge import (
 )
 from headgate.core.summary import count_changes, summarise
 from headgate.core.table import Envelope, Snapshot, TableMetadata
+from headgate.core.taken import Change
 from headgate.core.value import Record
 from headgate.core.window import ReadEffect, ReadReply, read_entries
 from headgate.errors import InvariantBroken

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 
-from headgate.core.intake import FILES_MAX, Identity
+from headgate.core.intake import FILES_MAX
 from headgate.core.manifest import (
     ContentFile,
     EntryStatus,
@@ -22,6 +22,7 @@ from headgate.core.manifest import (
 )
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.taken import Identity
 from headgate.core.window import ReadEffect, ReadReply, find_own, read_entries, read_manifests
 from headgate.errors import BadInput, NotFound, Unsupported
 

@@ -103,6 +103,23 @@ class Share(Record):
     shares_with: int | None = None
 
 
+class Refusal(Record):
+    """Why a member is refused, and whether that rests on what others of its group are about to publish."""
+
+    error: HeadgateError
+    rests_on_group: bool
+
+
+class Judged(Record):
+    """A group judged: candidates by table, each member's share of them, heads that were only read, refusals."""
+
+    candidates: tuple[Candidate, ...]
+    unchanged: tuple[Head, ...] = ()
+    shares: tuple[Share, ...] = ()
+    refusals: Mapping[int, Refusal] = msgspec.field(default_factory=dict)
+    unwanted: tuple[Candidate, ...] = ()  # what was written for members that were refused
+
+
 class Swap(Record):
     """Write what must be written before, then publish all candidates in one transaction with the members' keys.
 

@@ -23,10 +23,11 @@ from headgate.core.change import (
     RequiredDataFiles,
 )
 from headgate.core.delete_index import DeleteIndex
-from headgate.core.intake import LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE, Change, Check
+from headgate.core.intake import LIVE_AT_HEAD, NOT_REMOVED_SINCE_BASE
 from headgate.core.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestFile
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.taken import Change, Check
 from headgate.core.window import ReadEffect, ReadReply, Theirs, WindowFiles, is_ancestor
 from headgate.errors import BadInput, CommitRefused, ConflictFound, Diverged
 

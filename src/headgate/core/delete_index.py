@@ -15,11 +15,11 @@ from typing import Any
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
-from headgate.core.intake import Partition, partition_of
 from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent, Metrics
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.schema import parse_primitive, struct_fields, walk_fields
 from headgate.core.table import TableMetadata
+from headgate.core.taken import Partition, partition_of
 from headgate.core.window import Theirs
 
 # What bytes that are no single value of their type make PyIceberg raise.

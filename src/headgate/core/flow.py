@@ -32,6 +32,7 @@ from headgate.core.commit import (
     Effect,
     Enough,
     Head,
+    Judged,
     Load,
     Loaded,
     Member,
@@ -47,7 +48,7 @@ from headgate.core.commit import (
     Verdict,
     Wait,
 )
-from headgate.core.group import Group, Judged
+from headgate.core.group import Group
 from headgate.core.locations import LocationPolicy
 from headgate.core.updates import AddSnapshot
 from headgate.errors import CommitRefused, CommitUnknown, HeadgateError, InvariantBroken

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from headgate.core.change import Action, ChangeUpdate, action_of
 from headgate.core.commit import TableCommit
-from headgate.core.intake import FILES_MAX, Change
+from headgate.core.intake import FILES_MAX
 from headgate.core.stream_progress import is_progress
+from headgate.core.taken import Change
 from headgate.core.updates import AssertTableUuid, SetProperties
 
 

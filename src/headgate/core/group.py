@@ -11,17 +11,15 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-import msgspec
-
 from headgate.core.append_at_once import append_at_once, is_blind_append
 from headgate.core.apply import Applying, find_format_version
 from headgate.core.build import Plan, PlanEffect, PlanReply
 from headgate.core.change import ChangeUpdate
 from headgate.core.client_snapshot import NotRebasable
-from headgate.core.commit import Candidate, Head, Member, Share, TableCommit, Target
+from headgate.core.commit import Candidate, Head, Judged, Member, Refusal, Share, TableCommit, Target
 from headgate.core.conflicts import Finding, to_error
 from headgate.core.fold import Fold, find_foldable
-from headgate.core.intake import Change, take_in
+from headgate.core.intake import take_in
 from headgate.core.locations import LocationPolicy, find_spellings
 from headgate.core.manifest import ManifestFile
 from headgate.core.plan import judge_only, plan_change
@@ -29,6 +27,7 @@ from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
 from headgate.core.requirements import find_changed, find_failed
 from headgate.core.stream_progress import find_passed
 from headgate.core.table import TableMetadata
+from headgate.core.taken import Change
 from headgate.core.updates import AddSnapshot, SetSnapshotRef, TableUpdate
 from headgate.core.value import Record
 from headgate.errors import BadInput, CommitRefused, HeadgateError, InvariantBroken, NotFound
@@ -40,23 +39,6 @@ CHANGES_MAX = 100  # of one request, over all its tables: each writes files and 
 
 Judging = Generator[PlanEffect, PlanReply, None]
 T = TypeVar("T")
-
-
-class Refusal(Record):
-    """Why a member is refused, and whether that rests on what others of its group are about to publish."""
-
-    error: HeadgateError
-    rests_on_group: bool
-
-
-class Judged(Record):
-    """A group judged: candidates by table, each member's share of them, heads that were only read, refusals."""
-
-    candidates: tuple[Candidate, ...]
-    unchanged: tuple[Head, ...] = ()
-    shares: tuple[Share, ...] = ()
-    refusals: Mapping[int, Refusal] = msgspec.field(default_factory=dict)
-    unwanted: tuple[Candidate, ...] = ()  # what was written for members that were refused
 
 
 class _Terms(Record):

@@ -7,10 +7,8 @@ read or written yet. Deletion vectors and position deletes are judged against th
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NoReturn
 
 import msgspec
@@ -32,10 +30,11 @@ from headgate.core.change import (
 from headgate.core.filters import RowFilter, check_size, parse_filter, rename_terms
 from headgate.core.identity_cache import IdentityCache
 from headgate.core.locations import PATH_PROPERTIES, LocationPolicy, find_spellings
-from headgate.core.manifest import ContentFile, FileContent, ManifestFile, PartitionValue
+from headgate.core.manifest import FileContent
 from headgate.core.schema import Schema
 from headgate.core.table import TableMetadata
-from headgate.core.value import LONG_MAX, Record
+from headgate.core.taken import Change, Check, Identity, Partition, partition_key
+from headgate.core.value import LONG_MAX
 from headgate.core.wire_files import WireFiles, wire_files_of
 from headgate.errors import BadInput, LocationRefused
 
@@ -49,60 +48,6 @@ COUNTED = re.compile(
     "|(added|deleted|removed|total)-(records|files-size|data-files|delete-files|dvs"
     "|(position|equality)-deletes|(position|equality)-delete-files)"
 )
-
-Partition = tuple[int, tuple[PartitionValue, ...]]  # spec id and values
-Identity = tuple[str, int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A validation with its scope made ready: a filter, a set of partitions, or neither."""
-
-    validation: Validation
-    filter: RowFilter | None = None
-    partitions: frozenset[Partition] | None = None
-
-    def in_scope(self, file: ContentFile) -> bool:
-        """Whether the file is something this validation cares about."""
-        if self.partitions is not None:
-            return partition_of(file) in self.partitions
-        return self.filter is None or self.filter.may_match(file)
-
-    def may_hold(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list something that this validation cares about."""
-        return self.filter is None or self.filter.may_hold(manifest)
-
-
-class Change(Record):
-    """What a writer wants, checked against its table."""
-
-    action: Action
-    branch: str
-    create_branch: bool
-    stage_only: bool
-    base_snapshot_id: int | None
-    added_data: tuple[ContentFile, ...]
-    added_deletes: tuple[ContentFile, ...]
-    removed_data: frozenset[str]
-    removed_deletes: frozenset[Identity]
-    row_filter: RowFilter | None
-    drop_partitions: frozenset[Partition]
-    data_sequence_number: int | None
-    delete_sequence_number: int | None
-    summary: Mapping[str, str]
-    checks: tuple[Check, ...]
-    field: str = ""  # where it stands in its request
-    rewrites_manifests: bool = False
-
-
-def partition_of(file: ContentFile) -> Partition:
-    """Which partition a file is in."""
-    return _partition_key(file.spec_id, file.partition)
-
-
-def _partition_key(spec_id: int, partition: tuple[tuple[int, PartitionValue], ...]) -> Partition:
-    """A partition that equals itself: NaN is a value like others here, so it is always the same object."""
-    return spec_id, tuple([math.nan if value != value else value for _, value in partition])
 
 
 def take_in(
@@ -445,9 +390,7 @@ class _Scopes:
     def partitions(self, keys: tuple[PartitionKey, ...], field: str) -> frozenset[Partition]:
         return frozenset(
             [
-                _partition_key(
-                    key.spec_id, self._files.partition(key.spec_id, key.partition, f"{field}[{i}]")
-                )
+                partition_key(key.spec_id, self._files.partition(key.spec_id, key.partition, f"{field}[{i}]"))
                 for i, key in enumerate(keys)
             ]
         )

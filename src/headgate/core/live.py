@@ -13,11 +13,11 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 from headgate.core.conflicts import Finding
-from headgate.core.intake import Change, Identity, partition_of
 from headgate.core.manifest import ContentFile, FileContent, ManifestContent, ManifestEntry, ManifestFile
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import TableMetadata
+from headgate.core.taken import Change, Identity, partition_of
 from headgate.core.value import Record
 from headgate.core.window import ReadEffect, ReadReply, read_entries
 from headgate.errors import BadInput, InvariantBroken

@@ -21,7 +21,7 @@ from headgate.core.change import (
     RequiredDeleteFiles,
 )
 from headgate.core.conflicts import ADDED_DATA, Finding, Judgement, find_conflict, mode_of
-from headgate.core.intake import LIVE_AT_HEAD, Change
+from headgate.core.intake import LIVE_AT_HEAD
 from headgate.core.live import (
     NOTHING,
     LiveChange,
@@ -38,6 +38,7 @@ from headgate.core.manifest import (
 from headgate.core.manifest_list import ManifestList, has_live_files
 from headgate.core.snapshot_ids import choose_snapshot_id
 from headgate.core.table import MAIN, Snapshot, TableMetadata
+from headgate.core.taken import Change
 from headgate.core.window import (
     WindowFiles,
     find_window,

@@ -22,13 +22,14 @@ from headgate.core.build import Plan, PlanEffect, Planning, PlanReply, WriteMani
 from headgate.core.change import Action, ChangeUpdate, Validation
 from headgate.core.client_snapshot import ClientFiles, NotRebasable, read_client_files
 from headgate.core.conflicts import Finding
-from headgate.core.intake import COUNTED, Change, Check, check_files
+from headgate.core.intake import COUNTED, check_files
 from headgate.core.isolation import Isolation, Producer, Scope, validations
 from headgate.core.manifest import EntryStatus, ManifestFile
 from headgate.core.manifest_merge import MergeManifests
 from headgate.core.plan import plan_change
 from headgate.core.requirements import find_failed
 from headgate.core.table import MAIN, Snapshot, TableMetadata
+from headgate.core.taken import Change, Check
 from headgate.core.updates import (
     AddSnapshot,
     AssertRefSnapshotId,

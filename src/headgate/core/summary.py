@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headgate.core.intake import partition_of
 from headgate.core.manifest import DATA_FILE, ContentFile, FileContent
+from headgate.core.taken import partition_of
 from headgate.core.value import LONG_MAX
 
 # Totals of the specification, with the counters that move them.

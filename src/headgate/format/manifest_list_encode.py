@@ -31,6 +31,11 @@ from headgate.format.avro_write import (
 )
 from headgate.format.manifest_schemas import VERSIONS, list_schema
 
+# What a header calls them.
+_SNAPSHOT_ID, _PARENT_ID = encode_sized(b"snapshot-id"), encode_sized(b"parent-snapshot-id")
+_SEQUENCE_NUMBER, _FIRST_ROW_ID = encode_sized(b"sequence-number"), encode_sized(b"first-row-id")
+_FORMAT_VERSION = encode_sized(b"format-version")
+
 
 def encode_manifest_list(
     manifests: ManifestList | Sequence[ManifestFile],
@@ -44,18 +49,16 @@ def encode_manifest_list(
     """The manifest list of a snapshot. `first_row_id` is the snapshot's (v3); manifests bring their own."""
     invariant(format_version in VERSIONS, f"format version {format_version} is one we write")
     invariant((first_row_id is not None) == (format_version >= 3), "v3, and it alone, has a first row id")
-    metadata = {
-        "snapshot-id": b"%d" % snapshot_id,
-        "parent-snapshot-id": b"null" if parent_snapshot_id is None else b"%d" % parent_snapshot_id,
-    }
-    if format_version > 1:
-        metadata["sequence-number"] = b"%d" % sequence_number
-    if first_row_id is not None:
-        metadata["first-row-id"] = b"%d" % first_row_id
-    metadata["format-version"] = b"%d" % format_version
     container, described = _plain_container(format_version)
-    size = len(container.metadata) + len(metadata)
-    parts = [encode_header(size, described + encode_metadata(metadata), container.sync)]
+    parent = b"null" if parent_snapshot_id is None else b"%d" % parent_snapshot_id
+    metadata = [described, _SNAPSHOT_ID, encode_sized(b"%d" % snapshot_id), _PARENT_ID, encode_sized(parent)]
+    if format_version > 1:
+        metadata += (_SEQUENCE_NUMBER, encode_sized(b"%d" % sequence_number))
+    if first_row_id is not None:
+        metadata += (_FIRST_ROW_ID, encode_sized(b"%d" % first_row_id))
+    metadata += (_FORMAT_VERSION, encode_sized(b"%d" % format_version))
+    size = len(container.metadata) + len(metadata) // 2
+    parts = [encode_header(size, b"".join(metadata), container.sync)]
     blocks = manifests.blocks if isinstance(manifests, ManifestList) else ManifestList.of(manifests).blocks
     for block in blocks:
         known = block.notes.get(format_version)

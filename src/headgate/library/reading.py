@@ -25,10 +25,10 @@ from headgate.client.changes import File
 from headgate.core.delete_index import referenced_data_file
 from headgate.core.encoded_log import EncodedLog
 from headgate.core.filters import RowFilter
-from headgate.core.intake import partition_of
 from headgate.core.manifest import ManifestContent, ManifestFile
 from headgate.core.manifest_list import has_live_files
 from headgate.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata, append_snapshot
+from headgate.core.taken import partition_of
 from headgate.errors import BadInput, StorageFailed, Unsupported
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.format.table_metadata import encode_parts

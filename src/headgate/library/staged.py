@@ -17,10 +17,11 @@ from pyroaring import BitMap64
 from headgate.client.changes import File
 from headgate.core.change import ChangeUpdate
 from headgate.core.delete_index import referenced_data_file
-from headgate.core.intake import Change, Partition, partition_of, take_in
+from headgate.core.intake import take_in
 from headgate.core.isolation import Wire
 from headgate.core.manifest import ContentFile
 from headgate.core.table import TableMetadata
+from headgate.core.taken import Change, Partition, partition_of
 from headgate.errors import BadInput, Unsupported
 
 

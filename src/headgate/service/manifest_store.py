@@ -11,19 +11,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from headgate.core.build import Appended, AppendFiles, WriteManifest, WriteManifestList, list_next
+from headgate.core.build import Appended, AppendFiles, WriteManifest, WriteManifestList
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.live import FindLive, FoundLive
-from headgate.core.manifest import (
-    ADDED,
-    DATA_MANIFEST,
-    ContentFile,
-    EntryStatus,
-    ManifestContent,
-    ManifestEntry,
-    ManifestFile,
-    NewEntry,
-)
+from headgate.core.manifest import ADDED, ContentFile, EntryStatus, ManifestEntry, ManifestFile, NewEntry
 from headgate.core.manifest_list import ManifestList
 from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.table import Snapshot, TableMetadata
@@ -34,6 +25,7 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
+from headgate.service.append_files import describe_manifest, encode_append
 from headgate.service.kept_entries import CachedEntries, Written, count_bytes, inherit
 from headgate.service.list_tails import ListTails
 from headgate.service.live_paths import LivePaths, LoadFootprints
@@ -290,49 +282,22 @@ class ManifestStore:
             self._made.setdefault(wanted.snapshot_id, []).append(location)
             while len(self._made) > _LISTS_MAX:
                 self._made.popitem(last=False)
-        return _describe(location, encoded, wanted, wanted.content)
+        return describe_manifest(location, encoded, wanted, wanted.content)
 
     def append(self, wanted: AppendFiles, write: Write) -> Appended | None:
         """As `write_manifest` and `write_list`, unless a path may be live; nothing is written before both are made."""
         hashes = hash_paths([file.file_path for file in wanted.files])
         if not self._paths.holds_none(wanted.manifests, hashes):
             return None
-        table, snapshot_id, number = wanted.table, wanted.snapshot_id, wanted.sequence_number
-        envelope, spec = table.envelope, table.find_spec(wanted.spec_id)
-        encoder = ManifestEncoder(
-            spec=spec,
-            schema=schema_for_spec(spec, envelope.schemas, current=table.schema()),
-            format_version=envelope.format_version,
-            content=DATA_MANIFEST,
-        )
-        entries = tuple([NewEntry(ADDED, file, snapshot_id, None, None) for file in wanted.files])
-        for entry in entries:
-            encoder.add(entry)
-        encoded = encoder.finish()
-        folder = metadata_folder(envelope.location, envelope.properties)
-        path = f"{folder}/{snapshot_id}-m-{self._new_uuid()}.avro"
-        manifest = _describe(path, encoded, wanted, DATA_MANIFEST)
-        listed, next_row_id = list_next(wanted.manifests, (manifest,), envelope, rest=wanted.rest)
-        data = encode_manifest_list(
-            listed,
-            format_version=envelope.format_version,
-            snapshot_id=snapshot_id,
-            parent_snapshot_id=wanted.parent.snapshot_id,
-            sequence_number=number,
-            first_row_id=envelope.next_row_id if envelope.format_version >= 3 else None,
-        )
-        location = f"{folder}/snap-{snapshot_id}-{self._new_uuid()}.avro"
-        write(path, encoded.data)
-        write(
-            location,
-            data,
-            self._tails.find(listed, envelope.format_version, base=wanted.parent.manifest_list),
-        )
-        self._tails.keep(location, listed, envelope.format_version)
-        self._keep_written(path, Written(hashes, entries, encoded.files))
-        self._keep_list(location, listed)
-        self._keep_own({location: (listed.blocks[0].manifests[0],)})  # new ones stand in front
-        return Appended(path, location, next_row_id)
+        version, base = wanted.table.envelope.format_version, wanted.parent.manifest_list
+        made = encode_append(wanted, self._new_uuid)
+        write(made.path, made.encoded.data)
+        write(made.location, made.data, self._tails.find(made.listed, version, base=base))
+        self._tails.keep(made.location, made.listed, version)
+        self._keep_written(made.path, Written(hashes, made.entries, made.encoded.files))
+        self._keep_list(made.location, made.listed)
+        self._keep_own({made.location: (made.listed.blocks[0].manifests[0],)})  # new ones stand in front
+        return Appended(made.path, made.location, made.next_row_id)
 
     def write_list(self, wanted: WriteManifestList, write: Write) -> str:
         """Encode a manifest list under a name of its own, and have it written."""
@@ -444,29 +409,3 @@ class ManifestStore:
         if data is None:
             data = self._read(location)
         return tuple(decode_manifest(data, manifest, location=location, metrics=True))
-
-
-def _describe(
-    location: str,
-    encoded: EncodedManifest,
-    wanted: WriteManifest | MergeManifests | AppendFiles,
-    content: ManifestContent,
-) -> ManifestFile:
-    """What the list says of a manifest that was just encoded."""
-    number, least = wanted.sequence_number, encoded.min_sequence_number
-    return ManifestFile(
-        manifest_path=location,
-        manifest_length=len(encoded.data),
-        partition_spec_id=wanted.spec_id,
-        content=content,
-        sequence_number=number,
-        min_sequence_number=number if least is None else least,
-        added_snapshot_id=wanted.snapshot_id,
-        added_files_count=encoded.added_files_count,
-        existing_files_count=encoded.existing_files_count,
-        deleted_files_count=encoded.deleted_files_count,
-        added_rows_count=encoded.added_rows_count,
-        existing_rows_count=encoded.existing_rows_count,
-        deleted_rows_count=encoded.deleted_rows_count,
-        partitions=encoded.partitions,
-    )

@@ -18,7 +18,6 @@ from pyiceberg.types import IcebergType
 
 from headgate.core.delete_index import referenced_data_file
 from headgate.core.filters import RowFilter
-from headgate.core.intake import Partition, partition_of
 from headgate.core.manifest import (
     DELETE_PATH_ID,
     ContentFile,
@@ -31,6 +30,7 @@ from headgate.core.manifest import (
 )
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.table import Snapshot, TableMetadata
+from headgate.core.taken import Partition, partition_of
 from headgate.errors import NotFound
 from headgate.format.content_files import encode_value, partition_types
 from headgate.format.manifests import decode_manifest, decode_manifest_list

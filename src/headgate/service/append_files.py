@@ -1,0 +1,80 @@
+"""The manifest and the manifest list of a blind append as bytes, and what a list says of a manifest. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.core.build import AppendFiles, WriteManifest, list_next
+from headgate.core.iceberg import schema_for_spec
+from headgate.core.manifest import ADDED, DATA_MANIFEST, ManifestContent, ManifestFile, NewEntry
+from headgate.core.manifest_list import ManifestList
+from headgate.core.manifest_merge import MergeManifests
+from headgate.core.value import Record
+from headgate.format.manifest_encode import EncodedManifest, ManifestEncoder
+from headgate.format.manifest_list_encode import encode_manifest_list
+from headgate.service.placement import metadata_folder
+
+
+class EncodedAppend(Record):
+    """Both files: the manifest at `path`, and the list at `location`."""
+
+    path: str
+    encoded: EncodedManifest
+    entries: tuple[NewEntry, ...]
+    location: str
+    data: bytes
+    listed: ManifestList
+    next_row_id: int
+
+
+def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAppend:
+    """Both files of an append, under names of their own."""
+    table, snapshot_id = wanted.table, wanted.snapshot_id
+    envelope, spec = table.envelope, table.find_spec(wanted.spec_id)
+    version = envelope.format_version
+    schema = schema_for_spec(spec, envelope.schemas, current=table.schema())
+    encoder = ManifestEncoder(spec=spec, schema=schema, format_version=version, content=DATA_MANIFEST)
+    entries = tuple([NewEntry(ADDED, file, snapshot_id, None, None) for file in wanted.files])
+    for entry in entries:
+        encoder.add(entry)
+    encoded = encoder.finish()
+    folder = metadata_folder(envelope.location, envelope.properties)
+    path = f"{folder}/{snapshot_id}-m-{new_uuid()}.avro"
+    manifest = describe_manifest(path, encoded, wanted, DATA_MANIFEST)
+    listed, next_row_id = list_next(wanted.manifests, (manifest,), envelope, rest=wanted.rest)
+    data = encode_manifest_list(
+        listed,
+        format_version=version,
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=wanted.parent.snapshot_id,
+        sequence_number=wanted.sequence_number,
+        first_row_id=envelope.next_row_id if version >= 3 else None,
+    )
+    location = f"{folder}/snap-{snapshot_id}-{new_uuid()}.avro"
+    return EncodedAppend(path, encoded, entries, location, data, listed, next_row_id)
+
+
+def describe_manifest(
+    location: str,
+    encoded: EncodedManifest,
+    wanted: WriteManifest | MergeManifests | AppendFiles,
+    content: ManifestContent,
+) -> ManifestFile:
+    """What the list says of a manifest that was just encoded."""
+    number, least = wanted.sequence_number, encoded.min_sequence_number
+    return ManifestFile(
+        manifest_path=location,
+        manifest_length=len(encoded.data),
+        partition_spec_id=wanted.spec_id,
+        content=content,
+        sequence_number=number,
+        min_sequence_number=number if least is None else least,
+        added_snapshot_id=wanted.snapshot_id,
+        added_files_count=encoded.added_files_count,
+        existing_files_count=encoded.existing_files_count,
+        deleted_files_count=encoded.deleted_files_count,
+        added_rows_count=encoded.added_rows_count,
+        existing_rows_count=encoded.existing_rows_count,
+        deleted_rows_count=encoded.deleted_rows_count,
+        partitions=encoded.partitions,
+    )
