@@ -6,7 +6,7 @@ client sent; a key's record holds enough to answer again. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from headgate.store.base import EntryId, Event, KeyRecord, Operation, PutEvent, 
 # Updates of one event beyond this are left out of it; the metadata file of the event holds their effect.
 _UPDATES_BYTES_MAX = 64 << 10
 _FOLDED_MAX = 1000  # members that the event of a folded snapshot names
+_ENCODE = msgspec.json.Encoder().encode
 
 
 class Work(Record):
@@ -78,7 +79,7 @@ def key_operation(
             principal=work.caller.principal,
             fingerprint=work.caller.fingerprint,
             status=work.status,
-            body=msgspec.json.encode(replay),
+            body=_ENCODE(replay),
             created_at_ms=now_ms,
         )
     )
@@ -86,42 +87,46 @@ def key_operation(
 
 def event_operations(
     works: Sequence[Work], shares: Sequence[Share], published: Published, *, now_ms: int
-) -> Iterator[PutEvent]:
+) -> list[PutEvent]:
     """Rows of the outbox: one for each member and table, but one for all members that share a snapshot."""
     folded: dict[int, list[Work]] = {}
     for share in shares:
         if share.shares_with is not None:
             folded.setdefault(share.shares_with, []).append(works[share.member])
+    events: list[PutEvent] = []
     for share in shares:
         if share.shares_with is not None:
             continue
-        others = folded.get(share.member, [])
+        others = folded.get(share.member)
         for target, updates in share.parts:
-            head = published[target][1]
-            payload = _describe(head, updates, event_count=len(share.parts))
+            added = added_snapshots(updates)
+            payload = _describe(published[target][1], updates, added, event_count=len(share.parts))
             if others:
                 everybody = (works[share.member], *others)
                 payload["folded"] = [
                     {"key": work.key, "principal": work.caller.principal} for work in everybody[:_FOLDED_MAX]
                 ]
                 payload["folded-count"] = len(everybody)
-            yield _event(works[share.member], target, published[target], updates, payload, now_ms)
+            event = _event(works[share.member], target, published[target], payload, now_ms)
+            events.append(PutEvent(event, tuple([snapshot.snapshot_id for snapshot in added])))
+    return events
 
 
-def _describe(head: Head, updates: tuple[TableUpdate, ...], *, event_count: int) -> dict[str, object]:
-    added = added_snapshots(updates)
-    current = head.metadata.envelope.current_snapshot_id
+def _describe(
+    head: Head, updates: tuple[TableUpdate, ...], added: tuple[Snapshot, ...], *, event_count: int
+) -> dict[str, object]:
+    envelope = head.metadata.envelope
     payload: dict[str, object] = {
-        "table-uuid": head.metadata.envelope.table_uuid,
+        "table-uuid": envelope.table_uuid,
         "metadata-location": head.metadata_location,
         "version": head.version,
-        "snapshot-id": added[-1].snapshot_id if added else current,
+        "snapshot-id": added[-1].snapshot_id if added else envelope.current_snapshot_id,
         "added-snapshots": [
             {"snapshot-id": s.snapshot_id, "operation": s.summary.get("operation")} for s in added
         ],
         "event-count": event_count,
     }
-    encoded = msgspec.json.encode(updates)
+    encoded = _ENCODE(updates)
     if len(encoded) <= _UPDATES_BYTES_MAX:
         payload["updates"] = msgspec.Raw(encoded)
     else:
@@ -133,22 +138,20 @@ def _event(
     work: Work,
     target: Target,
     published: tuple[Candidate, Head],
-    updates: tuple[TableUpdate, ...],
     payload: dict[str, object],
     now_ms: int,
-) -> PutEvent:
+) -> Event:
     candidate, head = published
-    event = Event(
-        kind="create-table" if candidate.base is None else work.event,
-        namespace=target[0],
-        name=target[1],
-        entry_id=EntryId(head.id),
-        principal=work.caller.principal,
-        key=work.key,
-        at_ms=now_ms,
-        payload=msgspec.json.encode(payload),
+    return Event(
+        "create-table" if candidate.base is None else work.event,
+        target[0],
+        target[1],
+        EntryId(head.id),
+        work.caller.principal,
+        work.key,
+        now_ms,
+        _ENCODE(payload),
     )
-    return PutEvent(event, tuple(snapshot.snapshot_id for snapshot in added_snapshots(updates)))
 
 
 def landed_in(stored: Mapping[str, object]) -> Landed | None:

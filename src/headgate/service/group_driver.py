@@ -276,12 +276,14 @@ class GroupDriver:
 
     def _find_plain(self, shares: Iterable[Share]) -> set[Target]:
         """Tables that some member changes by plain updates: its engine expects a metadata file for them."""
-        return {
-            commit.target
-            for share in shares
-            for commit in self._works[share.member].commits
-            if not all(isinstance(update, ChangeUpdate) for update in commit.updates)
-        }
+        plain: set[Target] = set()
+        for share in shares:
+            for commit in self._works[share.member].commits:
+                for update in commit.updates:
+                    if not isinstance(update, ChangeUpdate):
+                        plain.add(commit.target)
+                        break
+        return plain
 
     def _write_file(self, candidate: Candidate, *, is_plain: bool) -> tuple[Head, bool]:
         """Name the metadata file, and have it written with a plain commit if it is small; else it is a checkpoint's."""
@@ -302,22 +304,22 @@ class GroupDriver:
         id_ = services.new_uuid() if base is None else base.id
         return Head(id_, version, metadata, location, checkpoint), inline
 
-    def _records(self, effect: Swap, heads: Sequence[Head]) -> Iterable[store.Operation]:
+    def _records(self, effect: Swap, heads: Sequence[Head]) -> list[store.Operation]:
         """Keys, events and footprints, each kind in one run: the store writes a run at once."""
-        now_ms = self._services.clock_ms()
-        by_target = {c.target: (c, head) for c, head in zip(effect.candidates, heads, strict=True)}
-        for share in effect.shares:
-            yield key_operation(self._works[share.member], share, by_target, now_ms=now_ms)
-        yield from event_operations(self._works, effect.shares, by_target, now_ms=now_ms)
-        for candidate, head in by_target.values():
+        now_ms, works, manifests = self._services.clock_ms(), self._works, self._services.manifests
+        published = {c.target: (c, head) for c, head in zip(effect.candidates, heads, strict=True)}
+        records: list[store.Operation] = [
+            key_operation(works[share.member], share, published, now_ms=now_ms) for share in effect.shares
+        ]
+        records += event_operations(works, effect.shares, published, now_ms=now_ms)
+        for candidate, head in published.values():
             for snapshot in added_snapshots(candidate.updates):
-                body = (
-                    None if snapshot.manifest_list is None else self._services.manifests.footprint(snapshot)
-                )
+                body = None if snapshot.manifest_list is None else manifests.footprint(snapshot)
                 if body is not None:
-                    yield store.PutFootprint(EntryId(head.id), snapshot.snapshot_id, body)
+                    records.append(store.PutFootprint(EntryId(head.id), snapshot.snapshot_id, body))
         for share in effect.shares:
-            yield from self._works[share.member].also
+            records += works[share.member].also
+        return records
 
     def _remember(self, candidate: Candidate, head: Head, *, removes: bool) -> None:
         self._services.heads.put_swapped(candidate.target, head, base=candidate.base, removes=removes)
