@@ -172,11 +172,14 @@ class EncodedLog(Record):
 
     def since(self, base: EncodedLog) -> LogDelta:
         """What a store must do to turn `base` into this log."""
-        added: list[LogItem] = [item for item in self._tail if item.position >= base.next_position]
+        since, at = base.next_position, len(self._tail)
+        while at and self._tail[at - 1].position >= since:  # mostly the last ones
+            at -= 1
+        added: list[LogItem] = list(self._tail[at:])
         for block in reversed(self._blocks):
-            if block.items[-1].position < base.next_position:
+            if block.items[-1].position < since:
                 break
-            added[:0] = [item for item in block.items if item.position >= base.next_position]
+            added[:0] = [item for item in block.items if item.position >= since]
         if self._length == len(base) + len(added):
             return LogDelta((), tuple(added), self.next_position)
         # Blocks that both have are the same objects; what was removed is in the others.

@@ -156,6 +156,8 @@ def _merge(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     tier = 1
     while tier < _BLOCK_MAX:
         size = tier * _TIER
+        if len(blocks) < _TIER or len(blocks[_TIER - 1].manifests) >= size:
+            break  # the run at the front is shorter
         run = 0
         while run < len(blocks) and len(blocks[run].manifests) < size:
             run += 1

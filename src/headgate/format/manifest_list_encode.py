@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import cast
 
 import msgspec
 
@@ -60,21 +61,16 @@ def encode_manifest_list(
     size = len(container.metadata) + len(metadata) // 2
     parts = [encode_header(size, b"".join(metadata), container.sync)]
     blocks = manifests.blocks if isinstance(manifests, ManifestList) else ManifestList.of(manifests).blocks
-    for block in blocks:
-        known = block.notes.get(format_version)
-        parts.append((known if isinstance(known, _Encoded) else _encode_block(block, format_version)).data)
+    noted = [block.notes.get(format_version) or _encode_block(block, format_version) for block in blocks]
+    parts += [encoded.data for encoded in cast(list[_Encoded], noted)]
     return b"".join(parts)
 
 
 def encoded_size(blocks: Iterable[Block], format_version: int) -> int | None:
     """How many bytes these blocks have in every list of the version; None for those that were not encoded."""
-    size = 0
-    for block in blocks:
-        known = block.notes.get(format_version)
-        if not isinstance(known, _Encoded):
-            return None
-        size += len(known.data)
-    return size
+    encoded = [block.notes.get(format_version) for block in blocks]
+    known = [len(one.data) for one in encoded if isinstance(one, _Encoded)]
+    return sum(known) if len(known) == len(encoded) else None
 
 
 class _Encoded(Record):

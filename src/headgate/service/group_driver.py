@@ -61,6 +61,7 @@ from headgate.store import base as store
 from headgate.store.base import EntryId
 
 _WAIT_MAX_S = 0.2
+_NOBODY: frozenset[int] = frozenset()
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 
@@ -146,25 +147,25 @@ class GroupDriver:
     def carry_out_at_once(self, effect: Effect) -> Reply | HasToWait:
         """As `carry_out`, for what needs no more than memory, or is the swap of a store that is near."""
         manifests = self._services.manifests
-        match effect:
+        match effect:  # a blind append asks for the first four
             case AppendFiles():
                 return manifests.append(effect, self._outbox.put)
+            case ReadManifestList() if manifests.holds_list(effect.location):
+                return manifests.read_list(effect.location)
+            case Load():
+                return self._find_hint(effect) or HasToWait()
+            case Swap() if not self._outbox.waits and not any(map(_cleans_up, effect.candidates)):
+                return self._swap(effect, at_once=True)
             case WriteManifest():
                 return manifests.write_manifest(effect, self._outbox.put)
             case WriteManifestList():
                 return manifests.write_list(effect, self._outbox.put)
-            case ReadManifestList() if manifests.holds_list(effect.location):
-                return manifests.read_list(effect.location)
             case FindLive() if manifests.holds_none(effect):
                 return FoundLive(())
-            case Swap() if not self._outbox.waits and not any(map(_cleans_up, effect.candidates)):
-                return self._swap(effect, at_once=True)
             case MergeManifests() if manifests.holds_sources(effect):
                 return self.carry_out(effect)
             case Answer():
                 return self.carry_out(effect)
-            case Load() if not effect.fresh and self._trusts_cache:
-                return self.carry_out(effect) if self._services.heads.peek(effect.targets) else HasToWait()
         return HasToWait()
 
     def _load_footprints(self, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
@@ -177,14 +178,11 @@ class GroupDriver:
     # --- loads -------------------------------------------------------------------------------------------
 
     def _load(self, effect: Load) -> Loaded:
+        if (hint := self._find_hint(effect)) is not None:
+            return hint
         services = self._services
         self._attempt = effect.attempt
         now_ms = services.clock_ms()
-        if not effect.fresh and self._trusts_cache:
-            hinted = services.heads.peek(effect.targets)
-            if hinted is not None:
-                self.heads = hinted
-                return Loaded(hinted, frozenset(), now_ms, is_hint=True)
         remembered = services.heads.peek(effect.targets) or ()
         heads = services.heads.load(effect.targets)
         if any(new and old.version != new.version for old, new in zip(remembered, heads, strict=False)):
@@ -196,6 +194,16 @@ class GroupDriver:
             heads = services.heads.load(effect.targets)
         self.heads = heads
         return Loaded(heads, landed, now_ms, settled)
+
+    def _find_hint(self, effect: Load) -> Loaded | None:
+        """The heads that are remembered, where those will do."""
+        if effect.fresh or not self._trusts_cache:
+            return None
+        heads = self._services.heads.peek(effect.targets)
+        if heads is None:
+            return None
+        self.heads, self._attempt = heads, effect.attempt
+        return Loaded(heads, _NOBODY, self._services.clock_ms(), is_hint=True)
 
     def _find_landed(self, *, only_clients: bool) -> tuple[frozenset[int], dict[int, HeadgateError]]:
         """Members whose key is stored by a commit, and those whose key was stored by something else."""
@@ -232,7 +240,7 @@ class GroupDriver:
         except WouldWait:
             return HasToWait()
         except CommitUnknown:
-            self._in_doubt.update(share.member for share in effect.shares)
+            self._in_doubt.update([share.member for share in effect.shares])
             for candidate in effect.candidates:  # it may have landed, and we may never hear of it
                 services.housekeeper.checkpoint_soon(candidate.target)
             self._prepared = None
@@ -241,15 +249,15 @@ class GroupDriver:
         if refused is not None:
             return to_reply(refused, effect.candidates)
         if journalled:
-            size_bytes = sum(put.file.size_bytes for put in journalled)
+            size_bytes = sum([put.file.size_bytes for put in journalled])
             services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
         services.metrics.group_size.observe(len(effect.shares))
         for candidate, head in zip(effect.candidates, heads, strict=True):
             self._remember(candidate, head, removes=candidate.target in removing)
             self._clean_up(candidate)
-        self._stored.update(share.member for share in effect.shares)
+        self._stored.update([share.member for share in effect.shares])
         new = {head.id: head for head in heads}
-        self.heads = tuple(None if head is None else new.get(head.id, head) for head in self.heads)
+        self.heads = tuple([None if head is None else new.get(head.id, head) for head in self.heads])
         return Swapped(tuple(heads))
 
     def _prepare(self, effect: Swap) -> _Prepared | SwapRefused:

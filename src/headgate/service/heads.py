@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from headgate.core.commit import Head, Target
 from headgate.core.encoded_log import EncodedLog
@@ -59,13 +58,12 @@ class HeadCache:
     def peek(self, targets: Sequence[Target]) -> tuple[Head, ...] | None:
         """The heads as last seen, if all of them are remembered: hints, which only a swap or a load proves."""
         found = []
-        with self._lock:
-            for target in targets:
-                id_ = self._ids.get(target)
-                cached = None if id_ is None else self._heads.get(id_)
-                if cached is None:
-                    return None
-                found.append(cached[0])
+        for target in targets:  # without the lock: what is just being changed is as good as what it was
+            id_ = self._ids.get(target)
+            cached = None if id_ is None else self._heads.get(id_)
+            if cached is None:
+                return None
+            found.append(cached[0])
         return tuple(found)
 
     def put(self, target: Target, head: Head, *, epoch: int) -> None:
@@ -88,7 +86,9 @@ class HeadCache:
                 if (
                     head.checkpoint == base.checkpoint
                 ):  # no file came with the swap; one noted meanwhile is newer
-                    head = replace(head, checkpoint=cached[0].checkpoint)
+                    head = Head(
+                        head.id, head.version, head.metadata, head.metadata_location, cached[0].checkpoint
+                    )
                 self._put(target, head, cached[1] + removes)
 
     def forget(self, target: Target) -> None:

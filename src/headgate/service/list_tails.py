@@ -37,8 +37,10 @@ class ListTails:
         if encoded_as != version:
             return None
         ours = manifests.blocks
-        shared = 0
-        while shared < min(len(ours), len(theirs)) and ours[-1 - shared] is theirs[-1 - shared]:
-            shared += 1
+        shared = len(theirs)
+        if ours[len(ours) - shared :] != theirs:  # blocks are compared by identity
+            shared = 0
+            while shared < min(len(ours), len(theirs)) and ours[-1 - shared] is theirs[-1 - shared]:
+                shared += 1
         size_bytes = encoded_size(ours[len(ours) - shared :], version)
         return Tail(base, size_bytes) if size_bytes else None
