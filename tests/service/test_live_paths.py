@@ -63,6 +63,10 @@ class Index:
         """A question about the whole list."""
         return FindLive(self.list, frozenset(paths), content)
 
+    def holds_none(self, wanted: FindLive) -> bool:
+        """What it says at once."""
+        return self.paths.holds_none(wanted.manifests, hash_paths(wanted.paths))
+
     def find(self, *paths: str) -> dict[str, list[str]]:
         """Ask, and fill the index with what it lacks."""
         return self.paths.look_up(self.wanted(*paths), no_footprints)
@@ -96,7 +100,7 @@ def test_paths_that_are_none_at_once_are_found_nowhere(
         index.find()
     for number, paths in enumerate(written, len(listed)):
         index.write(number, *paths)
-    says_none = index.paths.holds_none(index.wanted(*wanted, content=content))
+    says_none = index.holds_none(index.wanted(*wanted, content=content))
     lists_them = {path for paths in (*listed, *written) for path in paths}
     assert not (says_none and wanted & lists_them)
     assert not (says_none and index.find(*wanted))
@@ -111,8 +115,8 @@ def test_a_list_that_is_indexed_is_answered_at_once_and_exactly(
     reads = index.reads
     for path in wanted:
         is_written = any(path in paths for paths in listed)
-        assert index.paths.holds_none(index.wanted(path)) is not is_written
-    assert index.paths.holds_none(index.wanted(*wanted)) is not any(wanted & set(p) for p in listed)
+        assert index.holds_none(index.wanted(path)) is not is_written
+    assert index.holds_none(index.wanted(*wanted)) is not any(wanted & set(p) for p in listed)
     assert index.reads == reads
 
 
@@ -124,8 +128,8 @@ def test_what_is_written_here_is_answered_at_once_without_a_look(
     index.find()
     for number, paths in enumerate(written, len(listed)):
         index.write(number, *paths)
-        assert index.paths.holds_none(index.wanted("s3://b/t/data/never.parquet"))
-        assert not index.paths.holds_none(index.wanted("s3://b/t/data/never.parquet", paths[-1]))
+        assert index.holds_none(index.wanted("s3://b/t/data/never.parquet"))
+        assert not index.holds_none(index.wanted("s3://b/t/data/never.parquet", paths[-1]))
 
 
 # --- when it does not know --------------------------------------------------------------------------------
@@ -133,34 +137,34 @@ def test_what_is_written_here_is_answered_at_once_without_a_look(
 
 def test_a_list_that_was_not_looked_through_may_hold_anything() -> None:
     index = Index([["a"]])
-    assert not index.paths.holds_none(index.wanted("never"))
+    assert not index.holds_none(index.wanted("never"))
     index.find("a")
-    assert index.paths.holds_none(index.wanted("never"))
+    assert index.holds_none(index.wanted("never"))
 
 
 def test_one_manifest_that_is_not_indexed_is_enough_to_look_closer() -> None:
     index = Index([["a"]])
     index.find()
     index.list = index.list.next([manifest(7, ["of another replica"])])
-    assert not index.paths.holds_none(index.wanted("never"))
+    assert not index.holds_none(index.wanted("never"))
 
 
 def test_a_list_of_nothing_holds_none_from_the_beginning() -> None:
     index = Index([])
-    assert index.paths.holds_none(index.wanted("a"))
+    assert index.holds_none(index.wanted("a"))
 
 
 def test_an_index_over_its_limit_knows_nothing_at_once_and_again_when_it_was_emptied() -> None:
     index = Index([["a"]], limit_bytes=1000)
     index.find()
-    assert index.paths.holds_none(index.wanted("never"))
+    assert index.holds_none(index.wanted("never"))
     index.paths.add("of another table.avro", hash_paths(f"other{n}" for n in range(100)))
     assert index.paths.size_bytes > 1000
-    assert not index.paths.holds_none(index.wanted("never"))
+    assert not index.holds_none(index.wanted("never"))
     assert index.find("a", "never") == {"a": ["m0.avro"]}
     assert index.reads == 2  # it was emptied, so this was read again
-    assert index.paths.holds_none(index.wanted("never"))
-    assert not index.paths.holds_none(index.wanted("a"))
+    assert index.holds_none(index.wanted("never"))
+    assert not index.holds_none(index.wanted("a"))
 
 
 def test_what_was_indexed_before_it_was_emptied_is_not_known_after() -> None:
@@ -170,8 +174,8 @@ def test_what_was_indexed_before_it_was_emptied_is_not_known_after() -> None:
     another = ManifestList.of([manifest(9, ["b"])])
     index.paths.look_up(FindLive(another, frozenset({"b"})), no_footprints)  # another table empties it
     assert index.paths.size_bytes < 1000
-    assert not index.paths.holds_none(index.wanted("a"))
-    assert not index.paths.holds_none(index.wanted("never"))
+    assert not index.holds_none(index.wanted("a"))
+    assert not index.holds_none(index.wanted("never"))
 
 
 def test_who_asks_while_the_index_is_in_use_is_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +193,7 @@ def test_who_asks_while_the_index_is_in_use_is_not_kept_waiting(monkeypatch: pyt
     with ThreadPoolExecutor(1) as pool:
         adding = pool.submit(index.paths.add, "other.avro", b"")
         assert begun.wait(WAIT_S)
-        assert not index.paths.holds_none(index.wanted("nowhere"))
+        assert not index.holds_none(index.wanted("nowhere"))
         let_go.set()
         adding.result(WAIT_S)
-    assert index.paths.holds_none(index.wanted("nowhere"))
+    assert index.holds_none(index.wanted("nowhere"))
