@@ -26,16 +26,6 @@ _STORED_BYTES_MAX = 1024  # blocks up to this size are not worth compressing
 _DEFLATE_LEVEL = 1  # 3 % larger than level 6, and cheaper (docs/adr/0005)
 
 
-def encode_long(number: int) -> bytes:
-    """A zig-zag number of at most 64 bits."""
-    return _SMALL[number] if 0 <= number < _SMALL_MAX else _encode_large(number)
-
-
-def encode_longs(numbers: Iterable[int]) -> bytes:
-    """Several numbers, one after the other."""
-    return b"".join([_SMALL[n] if 0 <= n < _SMALL_MAX else _encode_large(n) for n in numbers])
-
-
 def _encode_digits(left: int) -> bytes:
     """A number after zig-zag: seven bits a byte, the lowest first."""
     out = bytearray()
@@ -55,14 +45,28 @@ def _encode_large(number: int) -> bytes:
     return _encode_digits(left)
 
 
+class _Longs(dict[int, bytes]):
+    """The small numbers, looked up without a line of Python; any other is encoded when it is asked for."""
+
+    def __missing__(self, number: int) -> bytes:
+        return _encode_large(number)
+
+
 _SMALL_MAX = 0x2000  # what two bytes hold
-_SMALL = tuple(_encode_digits(number << 1) for number in range(_SMALL_MAX))
+encode_long: Callable[[int], bytes] = _Longs(
+    {number: _encode_digits(number << 1) for number in range(_SMALL_MAX)}
+).__getitem__
+"""A zig-zag number of at most 64 bits."""
+
+
+def encode_longs(numbers: Iterable[int]) -> bytes:
+    """Several numbers, one after the other."""
+    return b"".join(map(encode_long, numbers))
 
 
 def encode_sized(data: bytes) -> bytes:
     """A string or bytes: a length, then that much."""
-    size = len(data)
-    return (_SMALL[size] if size < _SMALL_MAX else _encode_large(size)) + data
+    return encode_long(len(data)) + data
 
 
 # --- values in a union with null, which is its first branch ---------------------------------------------

@@ -38,8 +38,8 @@ def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAp
     for entry in entries:
         encoder.add(entry)
     encoded = encoder.finish()
-    folder = metadata_folder(envelope.location, envelope.properties)
-    path = f"{folder}/{snapshot_id}-m-{new_uuid()}.avro"
+    folder, unique = metadata_folder(envelope.location, envelope.properties), new_uuid()
+    path = f"{folder}/{snapshot_id}-m-{unique}.avro"
     manifest = describe_manifest(path, encoded, wanted, DATA_MANIFEST)
     listed, next_row_id = list_next(wanted.manifests, (manifest,), envelope, rest=wanted.rest)
     data = encode_manifest_list(
@@ -50,7 +50,7 @@ def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAp
         sequence_number=wanted.sequence_number,
         first_row_id=envelope.next_row_id if version >= 3 else None,
     )
-    location = f"{folder}/snap-{snapshot_id}-{new_uuid()}.avro"
+    location = f"{folder}/snap-{snapshot_id}-{unique}.avro"
     return EncodedAppend(path, encoded, entries, location, data, listed, next_row_id)
 
 
