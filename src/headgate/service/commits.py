@@ -121,7 +121,8 @@ class GroupRun:
         finally:
             if is_over:
                 driver.close()
-            driver.log_verdicts()  # who waits was told first
+            driver.settle()  # who waits was told first
+            driver.log_verdicts()
         return not driver.met_others
 
     def _converse(self, may_wait: bool) -> tuple[Verdict, ...] | Pause:

@@ -99,6 +99,7 @@ class GroupDriver:
         self._outbox = Outbox(services.files, services.journal, services.writers, services.unwritten)
         self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
         self._prepared: _Prepared | None = None  # a swap that has to wait
+        self._swapped: tuple[Swap, _Prepared] | None = None  # one that landed, and is to be settled
         self._started = time.perf_counter()
         self._attempt = 0
         # Members of a swap that was sent, and nobody knows whether it landed; of one that did.
@@ -197,6 +198,7 @@ class GroupDriver:
 
     def _find_hint(self, effect: Load) -> Loaded | None:
         """The heads that are remembered, where those will do."""
+        self.settle()  # or what was remembered is behind a swap of this very conversation
         if effect.fresh or not self._trusts_cache:
             return None
         heads = self._services.heads.peek(effect.targets)
@@ -233,10 +235,10 @@ class GroupDriver:
         prepared = self._prepared or self._prepare(effect)
         if isinstance(prepared, SwapRefused):
             return prepared
-        operations, heads, removing, journalled = self._prepared = prepared
+        self._prepared, heads = prepared, prepared.heads
         try:
             with services.metrics.time_store("swap"), services.store.at_once() if at_once else nullcontext():
-                refused = services.store.write(operations)
+                refused = services.store.write(prepared.operations)
         except WouldWait:
             return HasToWait()
         except CommitUnknown:
@@ -248,17 +250,24 @@ class GroupDriver:
         self._prepared = None
         if refused is not None:
             return to_reply(refused, effect.candidates)
-        if journalled:
-            size_bytes = sum([put.file.size_bytes for put in journalled])
-            services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
-        services.metrics.group_size.observe(len(effect.shares))
-        for candidate, head in zip(effect.candidates, heads, strict=True):
-            self._remember(candidate, head, removes=candidate.target in removing)
-            self._clean_up(candidate)
+        self._swapped = effect, prepared
         self._stored.update([share.member for share in effect.shares])
         new = {head.id: head for head in heads}
         self.heads = tuple([None if head is None else new.get(head.id, head) for head in self.heads])
         return Swapped(tuple(heads))
+
+    def settle(self) -> None:
+        """What is left to do for a swap that landed, when those who wait have been told."""
+        if self._swapped is None:
+            return
+        (effect, prepared), self._swapped = self._swapped, None
+        if journalled := prepared.journalled:
+            size_bytes = sum([put.file.size_bytes for put in journalled])
+            self._services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
+        self._services.metrics.group_size.observe(len(effect.shares))
+        for candidate, head in zip(effect.candidates, prepared.heads, strict=True):
+            self._remember(candidate, head, removes=candidate.target in prepared.removing)
+            self._clean_up(candidate)
 
     def _prepare(self, effect: Swap) -> _Prepared | SwapRefused:
         """Have the files written; what is left is the one write."""
