@@ -34,7 +34,8 @@ class AllowedFiles:
 
     def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
         """See `Files.write_soft_many`."""
-        self._files.write_soft_many([(self._allow(location), parts) for location, parts in files])
+        allow = self._policy.allow_file
+        self._files.write_soft_many([(allow(location, field="location"), parts) for location, parts in files])
 
     def sync(self, locations: Iterable[str]) -> None:
         """See `Files.sync`."""

@@ -30,7 +30,10 @@ class Files(Protocol):
 
     @property
     def is_soft(self) -> bool:
-        """Whether `write_soft` is cheaper than `write_new`: true of disks with a page cache, false of object stores."""
+        """Whether `write_soft` is cheaper than `write_new`: true of disks with a page cache, false of object stores.
+
+        It never changes.
+        """
 
     def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
         """Create the object, visible at once, but torn by a kill before this returns, or lost at a power cut before `sync`.

@@ -5,14 +5,12 @@ fails if that name stands, whoever made it) and syncs the folder. So a final nam
 not exist, at any kill or power cut. A kill can leave a temporary name, which listings show to the sweeper.
 
 A soft create writes the final name itself, exclusively, and syncs nothing. A kill or power cut may tear it; who uses
-it keeps the bytes elsewhere until `sync` and lets nothing refer to it before (docs/adr/0007). `restore` replaces what
-was torn by a rename. It writes anew also when the bytes that it would read are right: after a failed sync the page
-cache may hold bytes that the disk does not, and a second sync would not say so.
+it keeps the bytes elsewhere until `sync` and lets nothing refer to it before (docs/adr/0007). The folders made for it
+may be lost too; `sync` syncs the entries that lead to them. `restore` replaces what was torn by a rename. It writes
+anew also when the bytes that it would read are right: after a failed sync the page cache may hold bytes that the disk
+does not, and a second sync would not say so.
 
-Folders are opened anew each time, component by component (`local_paths`). What is remembered is only that the
-entries leading to a folder were synced, by the folder's inode, so that a folder which somebody removed and
-made again is synced again. (An inode number reused at the same path goes unnoticed; at stake is then the
-entry of a folder that a foreign process made and did not sync, at a power cut.)
+Folders are opened anew each time, by one call or component by component (`local_folders`).
 
 Never overwrites a file but by `restore`, never removes a folder, never follows a symlink below a root.
 """
@@ -22,52 +20,43 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
-from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
 from secrets import token_hex
-from typing import TypeVar
 
 from headgate.errors import AlreadyExists, HeadgateError, NotFound, StorageFailed, TooLarge
 from headgate.files.base import FileInfo
 from headgate.files.disk_sync import Disks
-from headgate.files.local_paths import (
-    Place,
-    naming,
-    no_folder,
-    open_or_make,
-    open_root,
-    opened,
-    refused,
-    translate,
-)
-
-T = TypeVar("T")
+from headgate.files.local_folders import SCHEME, Folders
+from headgate.files.local_paths import Place, naming, no_folder, refused, translate
+from headgate.files.plain_open import PlainOpen, find_plain_open
 
 TEMPORARY_PREFIX = ".headgate-tmp-"
 
-_SCHEME = "file://"
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe must not block the opening
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ_CHUNK_BYTES = 1 << 20
-_SYNCED_FOLDERS_MAX = 10_000
 _DISK_SYNC_FROM = 8  # files; below, a sync of each costs less than waiting for what others wrote to the disk
 
 
 class LocalFiles:
     """`Files` below the given root folders, which must exist. A root may itself be reached by a symlink."""
 
-    def __init__(self, root_paths: Iterable[str | os.PathLike[str]], *, disks: Disks | None = None) -> None:
-        self._roots = {os.path.abspath(root): os.path.realpath(root) for root in root_paths}
-        self._synced: dict[tuple[str, ...], tuple[int, int]] = {}
-        self._synced_lock = threading.Lock()
+    def __init__(
+        self,
+        root_paths: Iterable[str | os.PathLike[str]],
+        *,
+        disks: Disks | None = None,
+        plain_open: PlainOpen | None = None,
+    ) -> None:
+        self._folders = Folders(root_paths, plain_open or find_plain_open())
         self._disks = disks or Disks()
 
     def write_new(self, location: str, parts: Iterable[bytes]) -> None:
         """Create the file, all or nothing, durable when this returns."""
-        place = self._place(location)
+        place = self._folders.find_place(location)
         with naming(location, missing=no_folder):
-            folder = self._open_folder_to_write(place)
+            folder = self._folders.open_synced(place, make=True)
             try:
                 _create(folder, place.name, parts)
             finally:
@@ -84,30 +73,43 @@ class LocalFiles:
 
     def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
         """Create files at their final names, without a sync, opening each folder once. If one fails, none is left."""
+        find_place = self._folders.find_place
+        folders: dict[bytes, list[tuple[Place, Sequence[bytes]]]] = {}
+        for location, parts in files:
+            place = find_place(location)
+            folders.setdefault(place.folder.path, []).append((place, parts))
         made: list[Place] = []
         try:
-            for places in _by_folder((self._place(location), parts) for location, parts in files):
-                self._create_soft(places, made)
+            for group in folders.values():
+                self._create_soft(group, made)
         except BaseException:
             for place in made:
-                with suppress(
-                    HeadgateError
-                ):  # what stays is a file too many; the first error is what matters
+                # What stays is a file too many; the first error is what matters.
+                with suppress(HeadgateError):
                     self._delete_one(place)
             raise
 
     def sync(self, locations: Iterable[str]) -> None:
-        """Sync files, then each of their folders once; or the whole disk, when there are many."""
-        places = [(self._place(location), None) for location in locations]
-        folders = [[place for place, _ in group] for group in _by_folder(places)]
-        for group in self._sync_disks(folders) if len(places) >= _DISK_SYNC_FROM else folders:
-            _sync_folder(group)
+        """Sync the entries above new folders, then files and their folders, or the whole disk if they are many."""
+        folders: dict[bytes, list[Place]] = {}
+        for place in map(self._folders.find_place, locations):
+            folders.setdefault(place.folder.path, []).append(place)
+        groups = list(folders.values())
+        devices = [self._sync_above(group[0]) for group in groups]
+        whole: set[int | None] = {None}  # a folder that is gone holds nothing to sync
+        if sum(map(len, groups)) >= _DISK_SYNC_FROM:
+            whole |= self._sync_disks(
+                {device: group[0] for device, group in zip(devices, groups, strict=True)}
+            )
+        for device, group in zip(devices, groups, strict=True):
+            if device not in whole:
+                self._sync_folder(group)
 
     def restore(self, location: str, data: bytes) -> None:
         """Write the file anew beside its name, sync it, and rename it over whatever stands there."""
-        place = self._place(location)
+        place = self._folders.find_place(location)
         with naming(location, missing=no_folder):
-            folder = self._open_folder_to_write(place)
+            folder = self._folders.open_synced(place, make=True)
             try:
                 _replace(folder, place.name, data)
             finally:
@@ -115,8 +117,8 @@ class LocalFiles:
 
     def read(self, location: str, *, limit_bytes: int) -> bytes:
         """The whole file, read no further than the limit."""
-        place = self._place(location)
-        with naming(location), opened(place) as folder:
+        place = self._folders.find_place(location)
+        with naming(location), self._folders.opened(place) as folder:
             descriptor = os.open(place.name, _READ_FLAGS, dir_fd=folder)
             try:
                 return _read_bounded(descriptor, location, limit_bytes)
@@ -125,33 +127,34 @@ class LocalFiles:
 
     def exists(self, location: str) -> bool:
         """Whether a regular file is there."""
-        place = self._place(location)
+        place = self._folders.find_place(location)
         try:
-            with naming(location), opened(place) as folder:
+            with naming(location), self._folders.opened(place) as folder:
                 return stat.S_ISREG(os.stat(place.name, dir_fd=folder, follow_symlinks=False).st_mode)
         except NotFound:
             return False
 
     def delete(self, locations: Iterable[str]) -> int:
         """Delete files; a missing one is no error. All locations are checked before the first is deleted."""
-        return sum(self._delete_one(place) for place in [self._place(location) for location in locations])
+        return sum(
+            self._delete_one(place)
+            for place in [self._folders.find_place(location) for location in locations]
+        )
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """Regular files below a folder, leftover temporary ones too; symlinks are not shown or followed."""
         bare = prefix.removesuffix("/")
-        root = self._roots.get(bare.removeprefix(_SCHEME))
-        # A name below the prefix makes the prefix itself a folder of the place, to be opened safely.
-        place = self._place(f"{bare}/-") if root is None else Place(bare, root, (), "-")
+        place = self._folders.find_place_below(bare)
         try:
-            with naming(bare), opened(place) as folder:
+            with naming(bare), self._folders.opened(place) as folder:
                 yield from _walk(folder, bare)
         except NotFound:
             return
 
     def check(self) -> None:
         """Prove at start that each root is writable and creates are exclusive; StorageFailed otherwise."""
-        for root in self._roots:
-            location = f"{_SCHEME}{root}/{TEMPORARY_PREFIX}check-{token_hex(8)}"
+        for root in self._folders.roots:
+            location = f"{SCHEME}{root}/{TEMPORARY_PREFIX}check-{token_hex(8)}"
             self.write_new(location, (b"first",))
             try:
                 self._check_exclusive(location)
@@ -166,27 +169,15 @@ class LocalFiles:
                 return
         raise StorageFailed(f"creates are not exclusive here; location={location!r}; use another disk")
 
-    def _place(self, location: str) -> Place:
-        path = location.removeprefix(_SCHEME)
-        if path == location:
-            raise refused(location, "it is not a file:// location")
-        for lexical, real in self._roots.items():
-            if path.startswith(lexical + "/"):
-                segments = path[len(lexical) + 1 :].split("/")
-                if not {"", ".", ".."}.isdisjoint(segments) or "\0" in path:
-                    raise refused(location, "it is not canonical")
-                return Place(location, real, tuple(segments[:-1]), segments[-1])
-        raise refused(location, "it is not inside a root")
-
     def _create_soft(
         self, files: Sequence[tuple[Place, Sequence[bytes]]], made: MutableSequence[Place]
     ) -> None:
         """Create files in one folder, noting each that is there."""
         place = files[0][0]
         try:
-            folder = self._open_folder_to_write(place)
+            folder = self._folders.open_or_make(place)
             try:
-                self._disks.hold(place.root)
+                self._disks.hold(place.folder.root)
                 for place, parts in files:  # the handler below names the one that failed
                     _write_exclusively(folder, place.name, b"".join(parts))
                     made.append(place)
@@ -195,50 +186,42 @@ class LocalFiles:
         except OSError as error:
             raise translate(error, place.location, missing=no_folder) from error
 
-    def _sync_disks(self, folders: Sequence[Sequence[Place]]) -> Sequence[Sequence[Place]]:
-        """Sync each disk that can be synced whole; returns the folders of the others."""
-        devices = [_find_device(group[0]) for group in folders]
-        first = {device: group[0].location for device, group in zip(devices, folders, strict=True)}
-        whole: set[int | None] = {None}  # a folder that is gone holds nothing to sync
-        for device in {device for device in devices if device is not None}:
-            with naming(first[device]):
-                if self._disks.sync(device):
+    def _sync_above(self, place: Place) -> int | None:
+        """Sync the entries that lead to the place's folder, once; the disk that holds the folder, if it is there."""
+        with suppress(NotFound), naming(place.location):
+            folder = self._folders.open_synced(place, make=False)
+            try:
+                return os.fstat(folder).st_dev
+            finally:
+                os.close(folder)
+        return None
+
+    def _sync_disks(self, places: Mapping[int | None, Place]) -> set[int | None]:
+        """Sync each disk that can be synced whole, with a place on it that an error may name; returns them."""
+        whole: set[int | None] = set()
+        for device, place in places.items():
+            with naming(place.location):
+                if device is not None and self._disks.sync(device):
                     whole.add(device)
-        return [group for device, group in zip(devices, folders, strict=True) if device not in whole]
+        return whole
+
+    def _sync_folder(self, places: Sequence[Place]) -> None:
+        """Sync files of one folder, then the folder; what is gone is no error."""
+        for_whom = places[0]
+        with suppress(NotFound), naming(for_whom.location), self._folders.opened(for_whom) as folder:
+            for place in places:
+                with suppress(FileNotFoundError):
+                    _sync_file(folder, place.name)
+            os.fsync(folder)
 
     def _delete_one(self, place: Place) -> int:
         with naming(place.location):
             try:
-                with opened(place) as folder:
+                with self._folders.opened(place) as folder:
                     os.unlink(place.name, dir_fd=folder)
             except (FileNotFoundError, IsADirectoryError):  # a folder is no object
                 return 0
         return 1
-
-    def _open_folder_to_write(self, place: Place) -> int:
-        """The target's folder, made when missing, its whole chain of entries synced at least once by us."""
-        chain = [open_root(place)]
-        try:
-            for name in place.folders:
-                chain.append(open_or_make(name, chain[-1]))
-            self._sync_chain_once((place.root, *place.folders), chain)
-            return chain.pop()
-        finally:
-            for descriptor in chain:
-                os.close(descriptor)
-
-    def _sync_chain_once(self, path: tuple[str, ...], chain: Sequence[int]) -> None:
-        status = os.fstat(chain[-1])
-        identity = (status.st_dev, status.st_ino)
-        if self._synced.get(path) == identity:
-            return
-        # Also when the folder stood already: who made it may not have synced it yet, or may never do so.
-        for descriptor in chain[:-1]:
-            os.fsync(descriptor)
-        with self._synced_lock:
-            if len(self._synced) >= _SYNCED_FOLDERS_MAX:
-                self._synced.clear()
-            self._synced[path] = identity
 
 
 def make_root(path: str) -> None:
@@ -248,7 +231,7 @@ def make_root(path: str) -> None:
         missing.append(path)
         path = os.path.dirname(path)
     for folder in reversed(missing):
-        with naming(_SCHEME + folder, missing=no_folder):
+        with naming(SCHEME + folder, missing=no_folder):
             with suppress(FileExistsError):
                 os.mkdir(folder)
             parent = os.open(os.path.dirname(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -301,37 +284,12 @@ def _replace(folder: int, name: str, data: bytes) -> None:
     os.fsync(folder)
 
 
-def _sync_folder(places: Sequence[Place]) -> None:
-    """Sync files of one folder, then the folder; what is gone is no error."""
-    for_whom = places[0]
-    with suppress(NotFound), naming(for_whom.location), opened(for_whom) as folder:
-        for place in places:
-            with suppress(FileNotFoundError):
-                _sync_file(folder, place.name)
-        os.fsync(folder)
-
-
 def _sync_file(folder: int, name: str) -> None:
     descriptor = os.open(name, _READ_FLAGS, dir_fd=folder)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _find_device(place: Place) -> int | None:
-    """The disk that holds the place's folder, if there is one."""
-    with suppress(NotFound), naming(place.location), opened(place) as folder:
-        return os.fstat(folder).st_dev
-    return None
-
-
-def _by_folder(places: Iterable[tuple[Place, T]]) -> list[list[tuple[Place, T]]]:
-    """The places, those of one folder together, each folder at its first place."""
-    groups: dict[tuple[str, tuple[str, ...]], list[tuple[Place, T]]] = {}
-    for place, item in places:
-        groups.setdefault((place.root, place.folders), []).append((place, item))
-    return list(groups.values())
 
 
 def _read_bounded(descriptor: int, location: str, limit_bytes: int) -> bytes:

@@ -1,16 +1,11 @@
-"""Paths on a local disk, walked so that no symlink below a root is ever followed, and the system's errors as ours.
-
-Folders are opened one component at a time, each relative to its parent's descriptor. That costs about two
-microseconds a component and leaves no moment between a check and its use: no verdict about a path is cached.
-Never follows a symlink below a root. (A root may itself be reached by one.)
-"""
+"""Places on a local disk as values, and the system's errors as ours. Touches no disk (`local_folders` does)."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from headgate.errors import AlreadyExists, HeadgateError, LocationRefused, NotFound, StorageFailed
@@ -28,49 +23,20 @@ _ERRORS: dict[int, Callable[[str], HeadgateError]] = {
 }
 
 
+class Folder(NamedTuple):
+    """A folder taken apart: the root's real path, the names below it, and all of it as the system reads it."""
+
+    root: str
+    names: tuple[str, ...]
+    path: bytes
+
+
 class Place(NamedTuple):
-    """A location taken apart: the root's real path, the folders below it, and the last name."""
+    """A location taken apart: the folder it is in, and its last name."""
 
     location: str
-    root: str
-    folders: tuple[str, ...]
+    folder: Folder
     name: str
-
-
-def open_root(place: Place) -> int:
-    """The root's folder; StorageFailed when it is gone."""
-    try:
-        return os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError as error:
-        # An unmounted disk: none of its files may be called missing.
-        raise StorageFailed(
-            f"the root folder is gone; root={place.root!r} location={place.location!r}; mount it and retry",
-            location=place.location,
-        ) from error
-
-
-def open_or_make(name: str, parent: int) -> int:
-    """A folder in an open one, made when it is missing."""
-    try:
-        return os.open(name, FOLDER_FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(name, dir_fd=parent)
-        return os.open(name, FOLDER_FLAGS, dir_fd=parent)
-
-
-@contextmanager
-def opened(place: Place) -> Iterator[int]:
-    """The folder that holds the place, opened without following a symlink."""
-    folder = open_root(place)
-    try:
-        for name in place.folders:
-            inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        yield folder
-    finally:
-        os.close(folder)
 
 
 @contextmanager
@@ -94,6 +60,14 @@ def translate(
 def no_folder(location: str) -> HeadgateError:
     """What ENOENT means to a write, which makes the folders it misses."""
     return StorageFailed(f"the folder cannot be made or went away; location={location!r}", location=location)
+
+
+def no_root(place: Place) -> HeadgateError:
+    """What ENOENT means when a root is opened."""
+    return StorageFailed(
+        f"the root folder is gone; root={place.folder.root!r} location={place.location!r}; mount it and retry",
+        location=place.location,
+    )
 
 
 def _failed(location: str, error: OSError) -> HeadgateError:
