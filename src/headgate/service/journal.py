@@ -85,6 +85,7 @@ class Journal:
         interval_s: float = _INTERVAL_S,
         queue_max: int = _QUEUE_MAX,
     ) -> None:
+        self.is_soft = files.is_soft  # whether it takes files at all
         self._files = files
         self._store = store
         self._clock_ms = clock_ms
@@ -126,7 +127,7 @@ class Journal:
         While the disk cannot keep up, or after a failed sync until the next recovery, new files are written
         durably: that slows commits down to what the disk can do, and the rows in the database stay few.
         """
-        if self._is_failing or not self._files.is_soft:
+        if self._is_failing or not self.is_soft:
             return False
         if len(self._queue) >= self._queue_max // 2 or self._queued_bytes >= _QUEUED_BYTES_MAX:
             return False

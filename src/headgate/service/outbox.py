@@ -18,10 +18,12 @@ from typing import Protocol
 
 from headgate.errors import HeadgateError
 from headgate.files.base import Files
-from headgate.service.journal import Journal, Tail
+from headgate.service.journal import FILE_BYTES_MAX, Journal, Tail
 from headgate.store.base import PutFile
 
 Unwritten = dict[str, bytes]  # by location; from any thread
+
+_Waiting = tuple[bytes, Tail | None, int]  # with the size of its row
 
 _SOFT_BYTES_MAX = 96 << 10  # in the journal, of one file; more costs more there than a sync of its own
 _JOURNAL_BYTES_MAX = 4 << 20  # of one group; what is beyond is written durably at once
@@ -40,7 +42,7 @@ class Outbox:
         self, files: Files, journal: Journal, writers: ThreadPoolExecutor, unwritten: Unwritten
     ) -> None:
         self._files, self._journal, self._writers, self._unwritten = files, journal, writers, unwritten
-        self._waiting: dict[str, tuple[bytes, Tail | None]] = {}
+        self._waiting: dict[str, _Waiting] = {}
         self._begun: dict[str, Future[None]] = {}
         self._put: list[str] = []
 
@@ -48,8 +50,9 @@ class Outbox:
         """Have a file written by the time of the next `flush`."""
         self._unwritten[location] = data
         self._put.append(location)
-        if self._files.is_soft and _row_bytes(data, tail) <= _SOFT_BYTES_MAX:
-            self._waiting[location] = data, tail
+        row_bytes = len(data) if tail is None else len(data) - tail.size_bytes
+        if row_bytes <= _SOFT_BYTES_MAX and len(data) <= FILE_BYTES_MAX and self._journal.is_soft:
+            self._waiting[location] = data, tail, row_bytes
         else:
             self._begun[location] = self._begin(location, data)
 
@@ -58,25 +61,26 @@ class Outbox:
         """Whether `flush` would wait for files to be durable: those that are being written, or that the journal refuses."""
         if self._begun or not self._journal.takes(0):
             return True
-        return sum(_row_bytes(*file) for file in self._waiting.values()) > _JOURNAL_BYTES_MAX
+        return sum([row_bytes for _, _, row_bytes in self._waiting.values()]) > _JOURNAL_BYTES_MAX
 
     def flush(self) -> list[PutFile]:
         """Have everything written; for what is not durable yet, the rows of the journal."""
         waiting, self._waiting = self._waiting, {}
         soft: list[tuple[str, bytes, Tail | None]] = []
-        room = _JOURNAL_BYTES_MAX
-        for location, (data, tail) in waiting.items():
-            row_bytes = _row_bytes(data, tail)
+        room = _JOURNAL_BYTES_MAX if self._journal.takes(0) else -1
+        for location, (data, tail, row_bytes) in waiting.items():
             room -= row_bytes
-            if room >= 0 and self._journal.takes(len(data), row_bytes=row_bytes):
+            if room >= 0:
                 soft.append((location, data, tail))
             else:
                 self._begun[location] = self._begin(location, data)
-        self._files.write_soft_many([(location, (data,)) for location, data, _ in soft])
-        begun, self._begun = self._begun, {}
-        wait(begun.values())  # all of them: one that is late would outlive its deletion
-        for future in begun.values():
-            future.result()
+        if soft:
+            self._files.write_soft_many([(location, (data,)) for location, data, _ in soft])
+        if self._begun:
+            begun, self._begun = self._begun, {}
+            wait(begun.values())  # all of them: one that is late would outlive its deletion
+            for future in begun.values():
+                future.result()
         self.close()
         return [self._journal.entry(*file) for file in soft]
 
@@ -100,7 +104,3 @@ class Outbox:
 
     def _begin(self, location: str, data: bytes) -> Future[None]:
         return self._writers.submit(self._files.write_new, location, (data,))
-
-
-def _row_bytes(data: bytes, tail: Tail | None) -> int:
-    return len(data) - (0 if tail is None else tail.size_bytes)
