@@ -6,8 +6,8 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
+from headgate.core.value import Record
 from headgate.errors import AlreadyExists, HeadgateError, LocationRefused, NotFound, StorageFailed
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -23,7 +23,7 @@ _ERRORS: dict[int, Callable[[str], HeadgateError]] = {
 }
 
 
-class Folder(NamedTuple):
+class Folder(Record):
     """A folder taken apart: the root's real path, the names below it, and all of it as the system reads it."""
 
     root: str
@@ -31,7 +31,7 @@ class Folder(NamedTuple):
     path: bytes
 
 
-class Place(NamedTuple):
+class Place(Record):
     """A location taken apart: the folder it is in, and its last name."""
 
     location: str
