@@ -5,12 +5,27 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.service import logs
-from headgate.service.logs import CommitLine, JsonLines, log, log_commits, log_crash, redact
+from headgate.service.logs import (
+    CommitLine,
+    JsonLines,
+    encode_commits,
+    log,
+    log_commits,
+    log_crash,
+    redact,
+    set_up_logs,
+)
 
 CANARY = "cAnArY0123456789"
 
@@ -105,6 +120,109 @@ def test_commits_of_one_group_are_a_line_each(stream: io.StringIO) -> None:
     ]
     log_commits([])
     assert len(stream.getvalue().splitlines()) == 3
+
+
+Log = Callable[[], bytes]
+
+
+@contextmanager
+def logs_of_a_service(path: Path) -> Iterator[Log]:
+    """Logs as a service has them, without pytest's handlers; what is printed so far."""
+    root = logging.getLogger()
+    before = root.handlers, root.level, logs.LOGGER.level
+    with path.open("w") as file, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "stderr", file)
+        set_up_logs("info")
+        try:
+            yield path.read_bytes
+        finally:
+            root.handlers, level, own_level = before
+            root.setLevel(level)
+            logs.LOGGER.setLevel(own_level)
+
+
+COMMITS = [
+    CommitLine("a.t", None, 2, 1, 3, "committed", 1.23456),
+    CommitLine(f"client_secret={CANARY}", "k", 1, None, None, "refused", 0),
+    CommitLine('ä\u2028\n"', "k", 1, None, None, "unknown", 0.5),
+]
+
+
+@pytest.mark.parametrize("commits", [*([commit] for commit in COMMITS), COMMITS])
+def test_a_line_that_is_written_straight_is_the_one_that_logging_would_print(
+    tmp_path: Path, commits: list[CommitLine]
+) -> None:
+    seen: list[logging.LogRecord] = []
+
+    def see(record: logging.LogRecord) -> bool:
+        seen.append(record)
+        return True
+
+    with logs_of_a_service(tmp_path / "log") as printed:
+        (handler,) = logging.getLogger().handlers
+        log_commits(commits)
+        straight = printed()
+        handler.addFilter(see)
+        log_commits(commits)
+        by_logging = printed().removeprefix(straight)
+    assert len(seen) == 1
+    assert _without_times(straight) == _without_times(by_logging)
+    assert straight.count(b"\n") == len(commits)
+    assert CANARY.encode() not in straight
+
+
+def _without_times(lines: bytes) -> bytes:
+    return re.sub(rb'"at": ?"[^"]*"', b"", lines)
+
+
+@given(
+    st.lists(
+        st.builds(
+            CommitLine,
+            st.text(st.characters(exclude_categories=["Cs"])),
+            st.none() | st.text("abc"),
+            st.integers(0, 9),
+            st.none() | st.integers(0, 2**63),
+            st.none() | st.integers(0, 2**63),
+            st.sampled_from(["committed", "refused"]),
+            st.floats(0, 1e6),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.floats(0, 4e9),
+)
+def test_the_lines_of_commits_are_those_of_their_record(lines: list[CommitLine], created_s: float) -> None:
+    record = logging.LogRecord("headgate", logging.INFO, "", 0, "%s", ("commit",), None)
+    record.created, record.clean_lines = created_s, lines
+    found = encode_commits(lines, created_s=created_s)
+    assert found.isascii()
+    assert JsonLines().format(record).encode() == found
+    read = [json.loads(line) for line in found.split(b"\n")]
+    assert [line["table"] for line in read] == [line.table for line in lines]
+    assert all(list(line)[:4] == ["at", "level", "logger", "message"] for line in read)
+
+
+def test_commits_are_logged_the_ordinary_way_where_somebody_else_listens(tmp_path: Path) -> None:
+    text = io.StringIO()
+    other = logging.StreamHandler(text)
+    with logs_of_a_service(tmp_path / "log") as printed:
+        for logger in (logs.LOGGER, logging.getLogger()):
+            logger.addHandler(other)
+            log_commits(COMMITS[:1])
+            logger.removeHandler(other)
+        assert text.getvalue() == "commit\n" * 2
+        assert printed().count(b"\n") == 2
+
+
+def test_commits_are_not_logged_below_the_level(tmp_path: Path) -> None:
+    with logs_of_a_service(tmp_path / "log") as printed:
+        logs.LOGGER.setLevel("WARNING")
+        log_commits(COMMITS)
+        logs.LOGGER.setLevel("INFO")
+        logging.getLogger().handlers[0].setLevel("WARNING")
+        log_commits(COMMITS)
+        assert printed() == b""
 
 
 def test_plain_words_are_left_alone() -> None:

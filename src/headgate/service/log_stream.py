@@ -53,8 +53,11 @@ class LogStream:
         _STREAMS.add(self)
 
     def write(self, text: str) -> None:
+        """As `write_bytes`, for text."""
+        self.write_bytes(text.encode("utf-8", "replace"))
+
+    def write_bytes(self, data: bytes) -> None:
         """Write whole lines, now or when the reader takes them, or drop them."""
-        data = text.encode("utf-8", "replace")
         with self.lock:
             if self._is_busy:
                 self._take(data)

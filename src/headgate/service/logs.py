@@ -21,6 +21,7 @@ import msgspec
 from headgate.service.log_stream import LogStream
 
 LOGGER = logging.getLogger("headgate")
+_COMMIT = "commit"
 
 _HIDDEN = "[redacted]"
 _SECRET_NAMES = (
@@ -80,26 +81,24 @@ def _stamp(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
+def _describe_time(created_s: float) -> str:
+    second = int(created_s)
+    return f"{_stamp(second)}.{int((created_s - second) * 1000):03d}Z"
+
+
 class JsonLines(logging.Formatter):
     """A record as one line of JSON; `extra={"fields": {...}}` adds fields. One of several lines has their fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """JSON escapes CR, LF and every other control character, so a value cannot forge a line."""
-        head: dict[str, object] = {
-            "at": f"{_stamp(int(record.created))}.{int(record.msecs):03d}Z",
+        if (lines := getattr(record, "clean_lines", None)) is not None:
+            return encode_commits(lines, created_s=record.created).decode()
+        line: dict[str, object] = {
+            "at": _describe_time(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
+            "message": redact(record.getMessage()),
         }
-        if (lines := getattr(record, "clean_lines", None)) is not None:
-            head["message"] = record.getMessage()
-            begin = _ENCODE(head)[:-1] + b","
-            text = b"\n".join([begin + _ENCODE(line)[1:] for line in lines])
-            if text.isascii():  # what is not would have to be escaped
-                return text.decode()
-            return "\n".join(
-                [json.dumps(head | msgspec.to_builtins(line), ensure_ascii=True) for line in lines]
-            )
-        line = head | {"message": redact(record.getMessage())}
         for name, value in getattr(record, "fields", {}).items():
             line.setdefault(name, redact_value(name, value))
         if record.exc_info:
@@ -107,10 +106,20 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True)
 
 
+class _Handler(logging.StreamHandler[TextIO | LogStream]):
+    """As `set_up_logs` makes it; others may change it."""
+
+    def find_stream(self) -> LogStream | None:
+        """Where every line goes that is handed to this handler, and just as `JsonLines` prints it."""
+        if self.level > logging.INFO or self.filters or type(self.formatter) is not JsonLines:
+            return None
+        return self.stream if isinstance(self.stream, LogStream) else None
+
+
 def set_up_logs(level: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to one stream of JSON lines; stderr without ever waiting for its reader."""
     target = stream or _open_stderr()
-    handler: logging.StreamHandler[TextIO | LogStream] = logging.StreamHandler(target)
+    handler = _Handler(target)
     handler.setFormatter(JsonLines())
     if isinstance(target, LogStream):
         handler.lock = target.lock  # one, or the two of them could be waited for in either order
@@ -184,4 +193,31 @@ def log_commits(commits: Sequence[CommitLine]) -> None:
         )
         for commit in commits
     ]
-    LOGGER.info("%s", "commit", extra={"clean_lines": lines})
+    if (stream := _find_stream()) is None:
+        LOGGER.info("%s", _COMMIT, extra={"clean_lines": lines})
+    else:  # a record, its handler and its formatter take five times as long as the line itself
+        stream.write_bytes(encode_commits(lines, created_s=time.time()) + b"\n")
+
+
+def encode_commits(lines: Sequence[CommitLine], *, created_s: float) -> bytes:
+    """The lines, but for the end of the last. Their values are printed as they are."""
+    head = {
+        "at": _describe_time(created_s),
+        "level": "info",
+        "logger": LOGGER.name,
+        "message": _COMMIT,
+    }
+    begin = _ENCODE(head)[:-1] + b","
+    text = b"\n".join([begin + _ENCODE(line)[1:] for line in lines])
+    if text.isascii():  # what is not would have to be escaped
+        return text
+    found = [json.dumps(head | msgspec.to_builtins(line), ensure_ascii=True) for line in lines]
+    return "\n".join(found).encode()
+
+
+def _find_stream() -> LogStream | None:
+    """Where the lines of our logger end up, if nobody but our own handler has anything to do with them."""
+    handlers = logging.root.handlers
+    if len(handlers) != 1 or LOGGER.handlers or LOGGER.filters or not LOGGER.propagate:
+        return None
+    return handlers[0].find_stream() if isinstance(handlers[0], _Handler) else None

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
+from headgate.service.histogram import Histogram
 from headgate.service.logs import count_dropped
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -22,44 +19,27 @@ _LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.
 
 
 class _Answered(Collector):
-    """Requests and how long they took: counted with every commit, so by additions, and described when asked for."""
+    """Requests: counted with every commit, so by an addition, and described when asked for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str, int], int] = {}
-        self._times: dict[tuple[str, str], list[int]] = {}  # by bucket; the last is for what took longer
-        self._sums: dict[tuple[str, str], float] = {}
 
-    def count(self, method: str, route: str, status: int, elapsed_s: float) -> None:
+    def count(self, method: str, route: str, status: int) -> None:
         """One request answered."""
-        answered, timed = (method, route, status), (method, route)
+        answered = (method, route, status)
         with self._lock:
             self._counts[answered] = self._counts.get(answered, 0) + 1
-            if timed not in self._times:
-                self._times[timed], self._sums[timed] = [0] * (len(_LATENCIES_S) + 1), 0.0
-            self._times[timed][bisect_left(_LATENCIES_S, elapsed_s)] += 1
-            self._sums[timed] += elapsed_s
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing before it is asked for."""
-        return ()
 
     def collect(self) -> Iterable[Metric]:
-        """As a counter and a histogram of Prometheus."""
+        """As a counter of Prometheus."""
         requests = CounterMetricFamily(
             "headgate_http_requests", "Requests answered", labels=("method", "route", "status")
-        )
-        seconds = HistogramMetricFamily(
-            "headgate_http_request_seconds", "Time to answer", labels=("method", "route")
         )
         with self._lock:
             for (method, route, status), count in self._counts.items():
                 requests.add_metric((method, route, str(int(status))), count)
-            for labels, times in self._times.items():
-                bounds = [*map(floatToGoString, _LATENCIES_S), "+Inf"]
-                buckets = list(zip(bounds, accumulate(map(float, times)), strict=True))
-                seconds.add_metric(labels, buckets, self._sums[labels])
-        return requests, seconds
+        return (requests,)
 
 
 class _DroppedLines(Collector):
@@ -78,6 +58,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._answered = _Answered()
         self.registry.register(self._answered)
+        self.answer_seconds = self._make_histogram(
+            "headgate_http_request_seconds", "Time to answer", bounds=_LATENCIES_S, labels=("method", "route")
+        )
         self.registry.register(_DroppedLines())
         self.in_flight = Gauge(
             "headgate_http_in_flight", "Requests in the service now", registry=self.registry
@@ -96,11 +79,8 @@ class Metrics:
         self.swap_retries = Counter(
             "headgate_swap_retries", "Swaps lost to another commit and tried again", registry=self.registry
         )
-        self.group_size = Histogram(
-            "headgate_group_size",
-            "Commits published by one swap",
-            buckets=(1, 2, 4, 8, 16, 32, 64, 128),
-            registry=self.registry,
+        self.group_size = self._make_histogram(
+            "headgate_group_size", "Commits published by one swap", bounds=(1, 2, 4, 8, 16, 32, 64, 128)
         )
         self.gate_refusals = Counter(
             "headgate_gate_refusals",
@@ -132,19 +112,11 @@ class Metrics:
         self.expired_files = Counter(
             "headgate_expired_files", "Files of expired snapshots deleted", registry=self.registry
         )
-        self.store_seconds = Histogram(
-            "headgate_store_seconds",
-            "Time in the database",
-            ("operation",),
-            buckets=_LATENCIES_S,
-            registry=self.registry,
+        self.store_seconds = self._make_histogram(
+            "headgate_store_seconds", "Time in the database", bounds=_LATENCIES_S, labels=("operation",)
         )
-        self.files_seconds = Histogram(
-            "headgate_files_seconds",
-            "Time in object storage",
-            ("operation",),
-            buckets=_LATENCIES_S,
-            registry=self.registry,
+        self.files_seconds = self._make_histogram(
+            "headgate_files_seconds", "Time in object storage", bounds=_LATENCIES_S, labels=("operation",)
         )
         self.client_reports = Counter(
             "headgate_client_reports",
@@ -154,9 +126,17 @@ class Metrics:
         )
         self._verdicts: dict[str, Counter] = {}  # to find a child by its labels takes longer than to count
 
+    def _make_histogram(
+        self, name: str, text: str, *, bounds: Sequence[float], labels: tuple[str, ...] = ()
+    ) -> Histogram:
+        made = Histogram(name, text, bounds=bounds, labels=labels)
+        self.registry.register(made)
+        return made
+
     def count_request(self, *, method: str, route: str, status: int, elapsed_s: float) -> None:
         """One request answered."""
-        self._answered.count(method, route, status, elapsed_s)
+        self._answered.count(method, route, status)
+        self.answer_seconds.find(method, route).observe(elapsed_s)
 
     def count_commit(self, verdict: str) -> None:
         """One commit judged."""
@@ -165,23 +145,13 @@ class Metrics:
             found = self._verdicts[verdict] = self.commits.labels(verdict)
         found.inc()
 
-    @contextmanager
-    def time_store(self, operation: str) -> Iterator[None]:
+    def time_store(self, operation: str) -> AbstractContextManager[None]:
         """Measure a call of the database."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.store_seconds.labels(operation).observe(time.perf_counter() - started)
+        return self.store_seconds.find(operation).time()
 
-    @contextmanager
-    def time_files(self, operation: str) -> Iterator[None]:
+    def time_files(self, operation: str) -> AbstractContextManager[None]:
         """Measure a call of object storage."""
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.files_seconds.labels(operation).observe(time.perf_counter() - started)
+        return self.files_seconds.find(operation).time()
 
     def print(self) -> bytes:
         """The text that /metrics answers."""

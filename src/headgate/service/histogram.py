@@ -1,0 +1,94 @@
+"""A histogram for Prometheus that is counted by one addition and described when asked for.
+
+The client library's own looks its labels up and tries one bucket after the other with every observation; a commit has
+several. What is exported is the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+
+class Series:
+    """What was observed under one set of labels. Thread-safe."""
+
+    __slots__ = ("_bounds", "_counts", "_lock", "_sum", "created_s")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._lock = threading.Lock()
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)  # the last is for what is above all bounds
+        self._sum = 0.0
+        self.created_s = time.time()
+
+    def observe(self, value: float) -> None:
+        """Count one; on a bound it is below it."""
+        bucket = bisect_left(self._bounds, value)
+        with self._lock:
+            self._counts[bucket] += 1
+            self._sum += value
+
+    def time(self) -> Timing:
+        """Observe how many seconds something takes, also when it fails."""
+        return Timing(self)
+
+    def look(self) -> tuple[list[float], float]:
+        """How many were at most each bound, and in all; their sum."""
+        with self._lock:
+            return list(accumulate(map(float, self._counts))), self._sum
+
+
+class Timing:
+    """From its beginning to its end; used once."""
+
+    __slots__ = ("_series", "_started")
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._series.observe(time.perf_counter() - self._started)
+
+
+class Histogram(Collector):
+    """All series of one name. The values of its labels are a closed set."""
+
+    def __init__(
+        self, name: str, text: str, *, bounds: Sequence[float], labels: tuple[str, ...] = ()
+    ) -> None:
+        self._name, self._text, self._bounds, self._labels = name, text, tuple(bounds), labels
+        self._series: dict[tuple[str, ...], Series] = {}
+        if not labels:
+            self.find()
+
+    def find(self, *values: str) -> Series:
+        """The series of these values of the labels."""
+        found = self._series.get(values)
+        # Of two threads that make it at once, both get the first one's.
+        return self._series.setdefault(values, Series(self._bounds)) if found is None else found
+
+    def observe(self, value: float) -> None:
+        """Count one, where there are no labels."""
+        self.find().observe(value)
+
+    def collect(self) -> Iterable[Metric]:
+        """As a histogram of Prometheus."""
+        metric = HistogramMetricFamily(self._name, self._text, labels=self._labels)
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        for values, series in list(self._series.items()):
+            counts, sum_ = series.look()
+            metric.add_metric(values, list(zip(names, counts, strict=True)), sum_)
+            labels = dict(zip(self._labels, values, strict=True))
+            metric.add_sample(f"{self._name}_created", labels, series.created_s)
+        return (metric,)
