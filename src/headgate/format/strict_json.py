@@ -9,6 +9,9 @@ than the text it came from. Measured on 7 MB of data files: 0.3 s, against 0.5 s
 
 A small text without escapes and without blanks behind strings needs no structure: `":` ends a key or begins a string
 that begins with a colon, and is printed again where it stood. 500 bytes of one file: 8 µs instead of 22.
+
+And a small text that is just as its typed value would be printed needs nothing else: nothing is printed twice. That is
+what a client sends that has the same kinds. Of no use for kinds that hold `Raw`, which is printed as it came.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ _NOT_PLAIN = (
 )  # five searches take a tenth of one for all by an expression
 _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 _LONG = b"0" * 19
+_ENCODE = msgspec.json.Encoder().encode
 _LONG_DIGITS = re.compile(rb"(?<![\d.eE+-])(-?\d{19,})(?![\d.eE])")
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -70,6 +74,8 @@ def decode(text: bytes, max_depth: int = DEPTH_MAX) -> object:
 
 def decode_into(kind: type[_T], text: bytes, field_prefix: str = "", max_depth: int = DEPTH_MAX) -> _T:
     """The value of a JSON text as `kind`, read strictly; a wrong type names its JSON path as `field`."""
+    if (canonical := _decode_canonical(kind, text, max_depth)) is not None:
+        return canonical
     decode(text, max_depth)
     try:
         return msgspec.json.decode(text, type=kind)
@@ -98,18 +104,38 @@ def convert_into(kind: type[_T], value: object, field_prefix: str = "") -> _T:
         raise _wrong_shape(error, field_prefix) from error
 
 
+def _decode_canonical(kind: type[_T], text: bytes, max_depth: int) -> _T | None:
+    """The value of a text that is what the value would be printed as, which has no key twice; None says nothing."""
+    if not _is_tame(text, max_depth):
+        return None
+    try:
+        value = msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return value if _ENCODE(value) == text else None
+
+
 def _decode_plain(text: bytes, max_depth: int) -> object | None:
     """The value of a text that is plainly right; None says nothing."""
-    if len(text) > _PLAIN_BYTES_MAX or text.count(b"[") + text.count(b"{") > max_depth:
+    if not _is_tame(text, max_depth):
         return None
-    if any(sign in text for sign in _NOT_PLAIN) or _LONG in text.translate(_DIGITS):
-        return None
+    for sign in _NOT_PLAIN:
+        if sign in text:
+            return None
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    is_whole = msgspec.json.encode(value).count(b'":') == text.count(b'":')
-    return value if is_whole else None
+    return value if _ENCODE(value).count(b'":') == text.count(b'":') else None
+
+
+def _is_tame(text: bytes, max_depth: int) -> bool:
+    """Whether it is small, and has neither many brackets nor long numbers, wherever they stand."""
+    return (
+        len(text) <= _PLAIN_BYTES_MAX
+        and text.count(b"[") + text.count(b"{") <= max_depth
+        and _LONG not in text.translate(_DIGITS)
+    )
 
 
 def _structure(text: bytes) -> bytes:

@@ -38,7 +38,7 @@ from headgate.service.body import Disconnected, Receive, check_length, check_med
 from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteTable
 from headgate.service.http_errors import KeyTaken, crash_reply, error_reply, is_our_failure
 from headgate.service.http_wire import Scope, check_header_size, read_headers, reply_headers, request_id_of
-from headgate.service.logs import log, log_crash
+from headgate.service.logs import LOGGER, log, log_crash
 from headgate.service.loop_turns import Turns
 from headgate.service.mailbox import Mailbox
 from headgate.service.roles import Caller, Role, require
@@ -64,7 +64,7 @@ class Call:
     route: Route
     request: Request
     credential: Credential | None
-    question: str  # the path with its query, as sent
+    query_string: bytes  # as sent
     is_identified: bool = False
 
 
@@ -301,7 +301,7 @@ class App:
             client_address=(scope.get("client") or ("",))[0],
             json_depth_max=settings.json_depth_max,
         )
-        return Call(route, request, credential, f"{target}?{scope['query_string'].decode('latin-1')}")
+        return Call(route, request, credential, scope["query_string"])
 
     def _try_quickly(self, call: Call) -> Reply | None:
         """What needs neither a worker nor the store, on the event loop; None when it does."""
@@ -341,8 +341,10 @@ class App:
             raise Unauthenticated("a bearer token is needed in the Authorization header")
         mark = ""
         if caller.key is not None:
-            request = call.request
-            mark = idempotency.fingerprint(method=request.method, target=call.question, body=request.body)
+            request, query = call.request, call.query_string.decode("latin-1")
+            mark = idempotency.fingerprint(
+                method=request.method, target=f"{request.path}?{query}", body=request.body
+            )
         caller = Caller(principal, role, caller.request_id, caller.key, mark)
         require(caller, call.route.role)
         call.request.caller = caller
@@ -356,15 +358,16 @@ class App:
     def _account(self, method: str, route: str, status: int, request_id: str, elapsed_s: float) -> None:
         label = method if method in _METHODS else "other"
         self._services.metrics.count_request(method=label, route=route, status=status, elapsed_s=elapsed_s)
-        log(
-            logging.DEBUG,
-            "request",
-            method=label,
-            route=route,
-            status=int(status),
-            request_id=request_id,
-            elapsed_ms=round(elapsed_s * 1000, 3),
-        )
+        if LOGGER.isEnabledFor(logging.DEBUG):
+            log(
+                logging.DEBUG,
+                "request",
+                method=label,
+                route=route,
+                status=int(status),
+                request_id=request_id,
+                elapsed_ms=round(elapsed_s * 1000, 3),
+            )
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()

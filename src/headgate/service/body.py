@@ -12,6 +12,7 @@ from headgate.service.http_errors import BodyTooLarge, BodyTooSlow, WrongMediaTy
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _DRAIN_TIMEOUT_S = 2.0
+_JSON = Body.JSON.value
 
 
 class Disconnected(Exception):  # noqa: N818 — nobody is there to be told of an error
@@ -21,6 +22,8 @@ class Disconnected(Exception):  # noqa: N818 — nobody is there to be told of a
 def check_media_type(kind: Body, headers: Mapping[str, str]) -> None:
     """Refuse a body that the route would misread. A form is never JSON: browsers send forms unasked."""
     text = headers.get("content-type", "")
+    if text == _JSON and kind is Body.JSON and "content-encoding" not in headers:
+        return  # as it almost always is
     media, _, parameters = text.partition(";")
     if media.strip().lower() != kind.value:
         raise WrongMediaType(f"Content-Type: expected {kind.value}, got {text!r}", field="Content-Type")

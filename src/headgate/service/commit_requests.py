@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from http import HTTPStatus
 
 from headgate.core.apply import Applying, find_format_version
@@ -71,9 +72,15 @@ def dotted(target: Target) -> str:
 def refuse_impossible(target: Target) -> None:
     """A name that no table can have is one that does not exist; it is never asked of the store."""
     try:
-        check_target(*target, field="")
+        _check_known(target)
     except BadInput as error:
         raise NotFound(f"Table does not exist: {dotted(target)}", kind="table") from error
+
+
+@lru_cache(maxsize=4096)
+def _check_known(target: Target) -> None:
+    """Good names are remembered, which are short: writers send to the same few tables again and again."""
+    check_target(*target, field="")
 
 
 def plan_table(
@@ -141,7 +148,11 @@ def plan_transaction(services: Services, caller: Caller, changes: Sequence[Commi
 def role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
     """By intent: only what we build ourselves can be known to add files and nothing else."""
     found = Role.INSERT
-    adds = any(isinstance(update, ChangeUpdate) for update in updates)
+    adds = False
+    for update in updates:
+        if isinstance(update, ChangeUpdate):
+            adds = True
+            break
     for update in updates:
         if adds and is_progress(update):
             continue  # how far a stream has come, with what it brings: whoever may add the one may say the other

@@ -14,12 +14,14 @@ from http import HTTPStatus
 import msgspec
 
 from headgate.core.commit import Committed, Verdict
+from headgate.core.value import Record
 from headgate.errors import BadInput
 from headgate.format import strict_json
 from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
 
 JSON = "application/json"
+_OK, _ACCEPTED = int(HTTPStatus.OK), int(HTTPStatus.ACCEPTED)
 LEVEL_SEPARATOR = "\x1f"
 _ENCODE_JSON = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -70,8 +72,7 @@ class Hold:
     look: Callable[[], Reply]
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(Record):
     """A reply that comes when a commit has its verdict: `start` begins it without waiting, `finish` makes the reply.
 
     `start` is given whom to tell, and may raise; `finish` raises the error of a refusal.
@@ -81,8 +82,7 @@ class Later:
     finish: Callable[[Committed], Reply]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Record):
     """An answer. The parts of the body are sent as they are, one after the other."""
 
     status: int
@@ -144,7 +144,7 @@ class RouteTable:
 
 def json_reply(value: object, *, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
     """200 with a JSON body."""
-    return Reply(HTTPStatus.OK, (_ENCODE_JSON(value),), headers)
+    return Reply(_OK, (_ENCODE_JSON(value),), headers)
 
 
 def parts_reply(parts: tuple[bytes, ...], *, headers: tuple[tuple[str, str], ...] = ()) -> Reply:
@@ -159,7 +159,7 @@ def no_content() -> Reply:
 
 def later(start: Callable[[Callable[[Verdict], None]], None], finish: Callable[[Committed], Reply]) -> Reply:
     """A reply that comes when a commit has its verdict."""
-    return Reply(HTTPStatus.ACCEPTED, later=Later(start, finish))
+    return Reply(_ACCEPTED, later=Later(start, finish))
 
 
 def not_modified(etag: str) -> Reply:

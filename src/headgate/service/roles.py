@@ -24,6 +24,8 @@ class Role(Enum):
     MODIFY = "modify"
     ADMIN = "admin"
 
+    __hash__ = object.__hash__  # each is one object; Enum would hash its name, by a call of Python
+
 
 _ORDER = {role: at for at, role in enumerate(Role)}
 

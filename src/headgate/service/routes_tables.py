@@ -129,9 +129,10 @@ def table_exists(services: Services, request: Request) -> Reply:
 def commit_table(services: Services, request: Request) -> Reply:
     """POST /v1/namespaces/{namespace}/tables/{table}"""
     body = decode_into(CommitTableRequest, request.body, max_depth=request.json_depth_max)
+    target = _target(request)
     if wants_async(request.headers):
-        return jobs.accept_table(services, request, _target(request), body)
-    work = plan_table(services, request.caller, _target(request), body, fold=wants_fold(request.headers))
+        return jobs.accept_table(services, request, target, body)
+    work = plan_table(services, request.caller, target, body, fold=wants_fold(request.headers))
     deadline = find_deadline(request.headers)
 
     def finish(verdict: Committed) -> Reply:
@@ -151,10 +152,11 @@ def commit_table(services: Services, request: Request) -> Reply:
 def commit_quickly(services: Services, request: Request) -> Reply | None:
     """As `commit_table`, on the event loop: for small requests of changes, which need nothing but their head."""
     body = request.body
-    if len(body) > _QUICK_BYTES_MAX or any(word in body for word in _NEEDS_WORKER):
-        return None
-    if wants_async(request.headers):
+    if len(body) > _QUICK_BYTES_MAX or wants_async(request.headers):
         return None  # to acknowledge it is to write it
+    for word in _NEEDS_WORKER:
+        if word in body:
+            return None
     try:
         return commit_table(services, request)
     except HeadgateError:
