@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -150,3 +151,60 @@ def test_a_missing_field_names_its_path() -> None:
 def test_typed_decoding_refuses_duplicates_too() -> None:
     with pytest.raises(BadInput, match="twice"):
         decode_into(Outer, b'{"updates":[],"updates":[{"snapshot-id":1}]}')
+
+
+class Loose(msgspec.Struct, omit_defaults=True):
+    """A kind that leaves open as much as any."""
+
+    a: object = None
+    b: dict[str, object] = msgspec.field(default_factory=dict)
+
+
+def outcome(read: Callable[[], object]) -> object:
+    """What is read, or how it is refused."""
+    try:
+        return read()
+    except BadInput as error:
+        return type(error), error.message
+
+
+LOOSE_TEXTS = [
+    b'{"a":1}',
+    b'{"a":1,"a":1}',
+    b'{"b":{"x":1,"x":2}}',
+    b'{"a":{"x":1,"x":1}}',
+    b'{"a":[{"x":1,"x":1}]}',
+    b'{"a":1}{"a":1}',
+    b'{"a":NaN}',
+    b'{"a":123456789012345678901}',
+    b'{"a":9223372036854775808}',
+    b'{"a":' + b"[" * 70 + b"]" * 70 + b"}",
+    b'{"a":"\xff"}',
+    b'{"a":"' + b"[" * 70 + b'"}',
+    b'{"a":1} ',
+    b'{"a":1,"unknown":{"x":1,"x":1}}',
+]
+
+
+@pytest.mark.parametrize("text", LOOSE_TEXTS)
+def test_a_text_that_is_read_as_a_kind_is_read_as_strictly(text: bytes) -> None:
+    found, plain = outcome(lambda: decode_into(Loose, text)), outcome(lambda: decode(text))
+    if isinstance(found, Loose):
+        assert isinstance(plain, dict)
+        assert (found.a, found.b) == (plain.get("a"), plain.get("b", {}))
+    else:
+        assert found == plain
+
+
+@given(JSON_VALUES, JSON_VALUES, st.sampled_from(["a", "b", "c"]), st.booleans())
+def test_a_key_that_comes_twice_is_refused_whatever_the_kind(
+    first: object, second: object, key: str, compact: bool
+) -> None:
+    one, other = (
+        json.dumps({key: value}, separators=(",", ":") if compact else None, ensure_ascii=False)
+        for value in (first, second)
+    )
+    text = f"{one[:-1]},{other[1:]}".encode()
+    for kind in (Loose, dict, object):
+        with pytest.raises(BadInput, match="twice"):
+            decode_into(kind, text)

@@ -21,6 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headgate.core.commit import Committed, Verdict
@@ -41,6 +42,7 @@ from headgate.service.http_wire import Scope, check_header_size, read_headers, r
 from headgate.service.logs import LOGGER, log, log_crash
 from headgate.service.loop_turns import Turns
 from headgate.service.mailbox import Mailbox
+from headgate.service.patience import Patience
 from headgate.service.roles import Caller, Role, require
 from headgate.service.routing import Match, Router, parse_query
 from headgate.service.services import Services
@@ -68,6 +70,15 @@ class Call:
     is_identified: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A commit that was queued without a task; `finish` sends its reply."""
+
+    call: Call
+    later: Later
+    finish: Callable[[Reply], None]
+
+
 Answer = Callable[[Reply, str], None]  # takes a reply and the request's id
 
 
@@ -81,6 +92,9 @@ class App:
         self._in_flight = 0
         services.metrics.in_flight.set_function(lambda: self._in_flight)  # asked for seldom, changed always
         self._mailbox = Mailbox()
+        self._patience = Patience[_Pending](
+            settings.request_timeout_s, lambda pending: self._settle_pending(pending, None)
+        )
         self._has_newcomers: Callable[[], bool] = lambda: False  # whether connections wait to be accepted
         self._tasks: set[asyncio.Task[Reply]] = set()  # a loop alone does not keep a task alive
         self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
@@ -146,41 +160,39 @@ class App:
 
     def _settle_later(self, call: Call, later: Later, finish: Callable[[Reply], None]) -> None:
         """Queue a commit; its reply is made on the event loop when its verdict comes, without a task."""
-        loop, timeout_s = asyncio.get_running_loop(), self._settings.request_timeout_s
-        request_id, route = call.request.caller.request_id, call.route.template
-        is_settled = False
-
-        def settle(found: Verdict | None) -> None:
-            nonlocal is_settled
-            if is_settled:
-                return
-            is_settled = True
-            timer.cancel()
-            if not isinstance(found, Committed) or found.replayed:
-                task = loop.create_task(self._conclude(call, later, found))
-                self._tasks.add(task)
-                task.add_done_callback(end)
-                return
-            try:
-                reply = later.finish(found)
-            except Exception as error:  # outermost edge
-                reply = self._explain(error, request_id, route)
-            self._in_flight -= 1
-            finish(reply)
-
-        def end(task: asyncio.Task[Reply]) -> None:
-            self._tasks.discard(task)
-            self._in_flight -= 1
-            error = task.exception()
-            finish(task.result() if error is None else self._explain(error, request_id, route))
-
-        timer = loop.call_later(timeout_s, settle, None)
+        pending, loop = _Pending(call, later, finish), asyncio.get_running_loop()
+        self._patience.begin(pending)
         try:
-            later.start(lambda found: self._mailbox.post(loop, settle, found))
+            later.start(partial(self._mailbox.post, loop, partial(self._settle_pending, pending)))
         except BaseException:
-            timer.cancel()
+            self._patience.end(pending)
             raise
         self._in_flight += 1
+
+    def _settle_pending(self, pending: _Pending, found: Verdict | None) -> None:
+        if not self._patience.end(pending):
+            return  # its time was over before
+        if not isinstance(found, Committed) or found.replayed:
+            conclusion = self._conclude(pending.call, pending.later, found)
+            task = asyncio.get_running_loop().create_task(conclusion)
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._end_pending, pending))
+            return
+        try:
+            reply = pending.later.finish(found)
+        except Exception as error:  # outermost edge
+            reply = self._explain_call(error, pending.call)
+        self._in_flight -= 1
+        pending.finish(reply)
+
+    def _end_pending(self, pending: _Pending, task: asyncio.Task[Reply]) -> None:
+        self._tasks.discard(task)
+        self._in_flight -= 1
+        error = task.exception()
+        pending.finish(task.result() if error is None else self._explain_call(error, pending.call))
+
+    def _explain_call(self, error: BaseException, call: Call) -> Reply:
+        return self._explain(error, call.request.caller.request_id, call.route.template)
 
     def _explain(self, error: BaseException, request_id: str, route: str) -> Reply:
         """The reply to a request that failed; what is our fault is logged."""

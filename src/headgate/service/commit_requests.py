@@ -148,24 +148,18 @@ def plan_transaction(services: Services, caller: Caller, changes: Sequence[Commi
 def role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
     """By intent: only what we build ourselves can be known to add files and nothing else."""
     found = Role.INSERT
-    adds = False
+    adds = any(isinstance(update, ChangeUpdate) for update in updates)
     for update in updates:
         if isinstance(update, ChangeUpdate):
-            adds = True
-            break
-    for update in updates:
-        if adds and is_progress(update):
+            is_plain = action_of(update) is Action.APPEND and not update.create_branch
+            role = Role.INSERT if is_plain else Role.MODIFY
+        elif adds and is_progress(update):
             continue  # how far a stream has come, with what it brings: whoever may add the one may say the other
-        role = _role_for_one(update)
+        else:
+            role = Role.MODIFY if isinstance(update, _DATA_UPDATES) else Role.ADMIN
         if role is not found and includes(role, found):
             found = role
     return found
-
-
-def _role_for_one(update: TableUpdate | ChangeUpdate) -> Role:
-    if isinstance(update, ChangeUpdate):
-        return Role.INSERT if action_of(update) is Action.APPEND and not update.create_branch else Role.MODIFY
-    return Role.MODIFY if isinstance(update, _DATA_UPDATES) else Role.ADMIN
 
 
 def vet(

@@ -26,8 +26,7 @@ LEVEL_SEPARATOR = "\x1f"
 _ENCODE_JSON = msgspec.json.Encoder(decimal_format="number").encode
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """One request, read completely. Path parameters are decoded once; header names are lower case.
 
     `caller` is nobody until the application knows who it is; no handler sees it before.

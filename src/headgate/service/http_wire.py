@@ -15,6 +15,7 @@ from headgate.service.services import Services
 Scope = MutableMapping[str, Any]
 
 REQUEST_ID = "x-request-id"
+_REQUEST_ID_BYTES = REQUEST_ID.encode()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BODILESS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 _STATUS_LINES = {
@@ -49,11 +50,12 @@ def request_id_of(headers: dict[str, str], services: Services) -> str:
 
 def reply_headers(reply: Reply, request_id: str) -> list[tuple[bytes, bytes]]:
     """The headers of a reply, its length among them."""
-    headers = [(REQUEST_ID.encode(), request_id.encode())]
-    headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+    headers = [(_REQUEST_ID_BYTES, request_id.encode())]
+    for name, value in reply.headers:
+        headers.append((name.encode("latin-1"), value.encode("latin-1")))
     if reply.parts:
         headers.append((b"content-type", reply.content_type.encode("latin-1")))
-        headers.append((b"content-length", b"%d" % sum(map(len, reply.parts))))
+        headers.append((b"content-length", str(sum(map(len, reply.parts))).encode()))
     elif reply.status not in _BODILESS:
         headers.append((b"content-length", b"0"))
     return headers
@@ -61,7 +63,11 @@ def reply_headers(reply: Reply, request_id: str) -> list[tuple[bytes, bytes]]:
 
 def encode_reply(reply: Reply, request_id: str, *, keep_alive: bool) -> tuple[bytes, ...]:
     """A whole answer, for a server that is given bytes."""
-    head = b"".join([b"%b: %b\r\n" % header for header in reply_headers(reply, request_id)])
-    invariant(head.count(b"\n") == len(reply.headers) + (3 if reply.parts else 2), "a header is one line")
-    ending = b"\r\n" if keep_alive else b"connection: close\r\n\r\n"
-    return (b"".join((_STATUS_LINES[int(reply.status)], head, ending)), *reply.parts)
+    headers = reply_headers(reply, request_id)
+    head = [_STATUS_LINES[reply.status]]
+    for name, value in headers:
+        head += (name, b": ", value, b"\r\n")
+    head.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
+    text = b"".join(head)
+    invariant(text.count(b"\n") == len(headers) + (2 if keep_alive else 3), "a header is one line")
+    return (text, *reply.parts)

@@ -52,6 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._head_timer: asyncio.TimerHandle | None = None
+        self._idle_since: float | None = None  # by the loop's clock
         self._is_reading = False
         self._offered: RequestResponseCycle | None = None  # begun by the bytes that are being read
         super().connection_made(transport)
@@ -62,9 +63,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer with the connection."""
+        """Forget the timers with the connection."""
         self._stop_timer()
         super().connection_lost(exc)
+        super()._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
         """Count what arrives while headers are incomplete; what completes them is measured by the app."""
@@ -115,6 +117,38 @@ class BoundedProtocol(HttpToolsProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    # uvicorn makes a timer after each answer and closes it with the next request. Here one rings now and then, and sees
+    # how long the connection has been idle.
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request; without one, the connection is idle."""
+        if self.pipeline or self.transport.is_closing():
+            super().on_response_complete()
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._watch_idle(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """A request comes in: the connection is not idle."""
+        self._idle_since = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that was idle all the time."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # its next answer has it watched again
+        left_s = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._watch_idle(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _watch_idle(self, delay_s: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(delay_s, self.timeout_keep_alive_handler)
 
     def _expect_head(self) -> None:
         self._head_timer = self.loop.call_later(self.bounds.header_timeout_s, self._head_is_late)
