@@ -71,3 +71,20 @@ def test_what_fails_is_timed_too() -> None:
     assert 'headgate_store_seconds_count{operation="swap"} 1.0' in text
     assert 'headgate_files_seconds_count{operation="write-manifests"} 1.0' in text
     assert "headgate_group_size_count 0.0" in text
+
+
+def test_commits_are_exported_as_the_library_exports_a_counter() -> None:
+    metrics, registry = Metrics(), prometheus_client.CollectorRegistry()
+    theirs = prometheus_client.Counter(
+        "headgate_commits", "Commits by verdict", ("verdict",), registry=registry
+    )
+    for verdict in ("committed", "conflict", "committed"):
+        metrics.count_commit(verdict)
+        theirs.labels(verdict).inc()
+    ours = prometheus_client.CollectorRegistry()
+    ours.register(metrics.commits)
+    shown, expected = (generate_latest(one).decode().splitlines() for one in (ours, registry))
+    assert [line.rpartition(" ")[0] for line in shown] == [line.rpartition(" ")[0] for line in expected]
+    assert [line for line in shown if "_created" not in line] == [
+        line for line in expected if "_created" not in line
+    ]

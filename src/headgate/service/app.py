@@ -35,7 +35,7 @@ from headgate.errors import (
 )
 from headgate.service import idempotency
 from headgate.service.auth import ANONYMOUS, Credential, Unproved
-from headgate.service.body import Disconnected, Receive, check_length, check_media_type, read_body
+from headgate.service.body import Disconnected, Receive, check_media_type, check_size, read_body
 from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteTable
 from headgate.service.http_errors import KeyTaken, crash_reply, error_reply, is_our_failure
 from headgate.service.http_wire import Scope, check_header_size, read_headers, reply_headers, request_id_of
@@ -145,7 +145,7 @@ class App:
 
         try:
             call = self._open(scope, headers, match, request_id)
-            check_length(headers, self._settings.body_limit_bytes)
+            check_size(body, self._settings.body_limit_bytes)
             call.request.body = body
             reply = self._try_quickly(call)
             if reply is None:

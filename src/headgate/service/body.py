@@ -44,6 +44,12 @@ def check_length(headers: Mapping[str, str], limit_bytes: int) -> None:
         raise _too_large(limit_bytes)
 
 
+def check_size(body: bytes, limit_bytes: int) -> None:
+    """Refuse a body that is here, whatever was declared."""
+    if len(body) > limit_bytes:
+        raise _too_large(limit_bytes)
+
+
 async def read_body(
     receive: Receive, headers: Mapping[str, str], *, limit_bytes: int, timeout_s: float
 ) -> bytes:

@@ -148,18 +148,21 @@ def plan_transaction(services: Services, caller: Caller, changes: Sequence[Commi
 def role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
     """By intent: only what we build ourselves can be known to add files and nothing else."""
     found = Role.INSERT
-    adds = any(isinstance(update, ChangeUpdate) for update in updates)
+    adds = tells = False
     for update in updates:
         if isinstance(update, ChangeUpdate):
+            adds = True
             is_plain = action_of(update) is Action.APPEND and not update.create_branch
             role = Role.INSERT if is_plain else Role.MODIFY
-        elif adds and is_progress(update):
-            continue  # how far a stream has come, with what it brings: whoever may add the one may say the other
+        elif is_progress(update):
+            tells = True
+            continue
         else:
             role = Role.MODIFY if isinstance(update, _DATA_UPDATES) else Role.ADMIN
         if role is not found and includes(role, found):
             found = role
-    return found
+    # How far a stream has come, with what it brings: whoever may add the one may say the other. Alone it is a property.
+    return Role.ADMIN if tells and not adds else found
 
 
 def vet(
@@ -175,7 +178,8 @@ def vet(
             branch=request.branch,
         )
     commit = TableCommit(target, request.requirements, request.updates, reads)
-    if commit.creates() and len(request.requirements) > 1:
+    creates = commit.creates()
+    if creates and len(request.requirements) > 1:
         raise BadInput("Invalid create requirements: assert-create stands alone", field="requirements")
     for manifest_list in check_updates(request.updates, services.locations):
         # What the service did not build, it checks: a snapshot without its manifest list is no snapshot.
@@ -184,7 +188,7 @@ def vet(
                 f"the snapshot's manifest list does not exist: {manifest_list}",
                 field="updates.snapshot.manifest-list",
             )
-    if commit.creates():
+    if creates:
         load_namespace(services, target[0])
     return commit
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 
@@ -18,28 +19,30 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class _Answered(Collector):
-    """Requests: counted with every commit, so by an addition, and described when asked for."""
+class _Tally(Collector):
+    """A counter that every commit counts: by an addition, and described when asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
+        self._name, self._text, self._labels = name, text, labels
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str, int], int] = {}
+        self._counts: dict[tuple[str | int, ...], int] = {}
+        self._created_s: dict[tuple[str | int, ...], float] = {}
 
-    def count(self, method: str, route: str, status: int) -> None:
-        """One request answered."""
-        answered = (method, route, status)
+    def count(self, *values: str | int) -> None:
+        """One more with these values of the labels, which are a closed set."""
         with self._lock:
-            self._counts[answered] = self._counts.get(answered, 0) + 1
+            count = self._counts.get(values)
+            if count is None:
+                count, self._created_s[values] = 0, time.time()
+            self._counts[values] = count + 1
 
     def collect(self) -> Iterable[Metric]:
         """As a counter of Prometheus."""
-        requests = CounterMetricFamily(
-            "headgate_http_requests", "Requests answered", labels=("method", "route", "status")
-        )
+        metric = CounterMetricFamily(self._name, self._text, labels=self._labels)
         with self._lock:
-            for (method, route, status), count in self._counts.items():
-                requests.add_metric((method, route, str(int(status))), count)
-        return (requests,)
+            for values, count in self._counts.items():
+                metric.add_metric([str(value) for value in values], count, self._created_s[values])
+        return (metric,)
 
 
 class _DroppedLines(Collector):
@@ -56,8 +59,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._answered = _Answered()
-        self.registry.register(self._answered)
+        self.requests = self._make_tally(
+            "headgate_http_requests", "Requests answered", ("method", "route", "status")
+        )
         self.answer_seconds = self._make_histogram(
             "headgate_http_request_seconds", "Time to answer", bounds=_LATENCIES_S, labels=("method", "route")
         )
@@ -75,7 +79,7 @@ class Metrics:
             "Requests answered from their idempotency key",
             registry=self.registry,
         )
-        self.commits = Counter("headgate_commits", "Commits by verdict", ("verdict",), registry=self.registry)
+        self.commits = self._make_tally("headgate_commits", "Commits by verdict", ("verdict",))
         self.swap_retries = Counter(
             "headgate_swap_retries", "Swaps lost to another commit and tried again", registry=self.registry
         )
@@ -124,7 +128,11 @@ class Metrics:
             ("kind",),
             registry=self.registry,
         )
-        self._verdicts: dict[str, Counter] = {}  # to find a child by its labels takes longer than to count
+
+    def _make_tally(self, name: str, text: str, labels: tuple[str, ...]) -> _Tally:
+        made = _Tally(name, text, labels)
+        self.registry.register(made)
+        return made
 
     def _make_histogram(
         self, name: str, text: str, *, bounds: Sequence[float], labels: tuple[str, ...] = ()
@@ -135,15 +143,12 @@ class Metrics:
 
     def count_request(self, *, method: str, route: str, status: int, elapsed_s: float) -> None:
         """One request answered."""
-        self._answered.count(method, route, status)
+        self.requests.count(method, route, int(status))
         self.answer_seconds.find(method, route).observe(elapsed_s)
 
     def count_commit(self, verdict: str) -> None:
         """One commit judged."""
-        found = self._verdicts.get(verdict)
-        if found is None:
-            found = self._verdicts[verdict] = self.commits.labels(verdict)
-        found.inc()
+        self.commits.count(verdict)
 
     def time_store(self, operation: str) -> AbstractContextManager[None]:
         """Measure a call of the database."""
