@@ -129,6 +129,18 @@ def test_a_refusal_and_bad_input_are_answered_on_the_same_connection(service: Se
     assert seen == [200, 409, 400, 400, 200]
 
 
+def test_a_body_in_chunks_is_held_to_the_limit_though_nothing_was_declared(tmp_path: Path) -> None:
+    body = append("file:///lake/t", "x" * 2000)
+    head = post(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    with (
+        running_service(tmp_path, options=["--body-limit-bytes", "1024"]) as started,
+        connect(started) as connection,
+        connection.makefile("rb") as stream,
+    ):
+        connection.sendall(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        assert read_answer(stream)[0] == 413
+
+
 def test_the_same_key_again_gets_the_first_verdict(service: Service) -> None:
     key = "Idempotency-Key: 01890a5d-ac96-774b-bcce-b302099a8057"
     body = append(location(service), "once")

@@ -117,7 +117,8 @@ class Gates:
         self._take_turn, self._seeks_company = take_turn, seeks_company
         self._queue_max, self._group_max, self._idle_max = queue_max, group_max, idle_max
         self._metrics = metrics
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()  # taken as it is: by way of the condition it would be a call of Python, twice
+        self._changed = threading.Condition(self._lock)
         self._gates: dict[Target, _Gate] = {}
         self._leaders = ThreadPoolExecutor(leaders, thread_name_prefix="headgate-gate")
         self._queued = 0
@@ -129,7 +130,7 @@ class Gates:
 
     def lead_by(self, soon: Soon | None) -> None:
         """Lead groups on the event loop, for as long as they need not wait; None: in threads only."""
-        with self._changed:
+        with self._lock:
             self._soon = soon
 
     def submit(
@@ -146,7 +147,7 @@ class Gates:
         Groups of small ones may be led on the event loop.
         """
         target = work.commits[0].target
-        with self._changed:
+        with self._lock:
             if self.is_closing:
                 raise QueueFull("the service is stopping; nothing was written")
             gate = self._find_gate(target)
@@ -163,13 +164,13 @@ class Gates:
 
     def is_busy(self, target: Target) -> bool:
         """Whether commits of this table are waiting or being made."""
-        with self._changed:
+        with self._lock:
             gate = self._gates.get(target)
             return gate is not None and not gate.is_idle
 
     def take_recent(self) -> dict[Target, float]:
         """Tables that were committed to since this was asked last, and when, by the monotonic clock."""
-        with self._changed:
+        with self._lock:
             recent, self._recent = self._recent, {}
         return recent
 
@@ -188,7 +189,7 @@ class Gates:
 
     @contextmanager
     def _hold_one(self, target: Target) -> Iterator[None]:
-        with self._changed:
+        with self._lock:
             gate = self._find_gate(target)
             gate.holders += 1
             try:
@@ -199,7 +200,7 @@ class Gates:
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 gate.is_held = False
                 if gate.queue:  # also when others wait to hold it: they come after the next group
                     self._start(gate)
@@ -207,7 +208,7 @@ class Gates:
 
     def close(self) -> None:
         """Finish what is queued, and take nothing more. Safe to call twice."""
-        with self._changed:
+        with self._lock:
             self.is_closing = True
             self._changed.wait_for(lambda: not any(g.queue or g.is_led for g in self._gates.values()))
         self._leaders.shutdown(wait=True)
@@ -236,7 +237,7 @@ class Gates:
 
     def _lead_here(self, gate: _Gate) -> None:
         """On the event loop: drive one group as far as it goes without waiting; a thread drives it to its end."""
-        with self._changed:
+        with self._lock:
             self._lined_up -= 1
         self._drive_here(gate, self._begin(gate, min(self._group_max, _HERE_MAX), only_small=True))
 
@@ -250,7 +251,7 @@ class Gates:
         if pause is None:
             self._end(gate, driven)
         elif pause is Pause.HAS_TO_WAIT or not self._ask_loop(partial(self._drive_here, gate, driven)):
-            with self._changed:
+            with self._lock:
                 self._lined_up += 1
             self._leaders.submit(self._go_on, gate, driven)
 
@@ -265,14 +266,14 @@ class Gates:
         return soon is not None
 
     def _go_on(self, gate: _Gate, driven: _Driven) -> None:
-        with self._changed:
+        with self._lock:
             self._lined_up -= 1
         driven.go_on(may_wait=True)
         self._end(gate, driven)
 
     def _lead(self, gate: _Gate) -> None:
         """Drive one group after the other, for as long as no other table waits for a leader."""
-        with self._changed:
+        with self._lock:
             self._lined_up -= 1
         while self._lead_one(gate):
             pass
@@ -284,7 +285,7 @@ class Gates:
             started = time.monotonic()
             driven = self._begin(gate, self._group_max)
             driven.go_on(may_wait=True)
-        with self._changed:
+        with self._lock:
             ended = time.monotonic()
             self._let_go(gate, driven, ended)
             if driven.group and self._seeks_company:
@@ -308,7 +309,7 @@ class Gates:
 
     def _end(self, gate: _Gate, driven: _Driven) -> None:
         """The group has ended: what has come meanwhile is led next, unless somebody waits to hold the gate."""
-        with self._changed:
+        with self._lock:
             self._let_go(gate, driven, time.monotonic())
             if gate.queue and not gate.holders:
                 self._start(gate)
@@ -329,7 +330,7 @@ class Gates:
         group: list[_Waiting] = []
         expired: list[_Waiting] = []
         keys: set[tuple[str, str]] = set()
-        with self._changed:
+        with self._lock:
             while gate.queue and len(group) < group_max:
                 key = (gate.queue[0].work.caller.principal, gate.queue[0].work.key)
                 if key in keys or (only_small and not gate.queue[0].is_small):
