@@ -11,7 +11,7 @@ A small text without escapes and without blanks behind strings needs no structur
 that begins with a colon, and is printed again where it stood. 500 bytes of one file: 8 µs instead of 22.
 
 And a small text that is just as its typed value would be printed needs nothing else: nothing is printed twice. That is
-what a client sends that has the same kinds. Of no use for kinds that hold `Raw`, which is printed as it came.
+what a client sends that has the same kinds. So no kind that is read here may hold `Raw`, which is printed as it came.
 """
 
 from __future__ import annotations

@@ -117,7 +117,9 @@ class Gates:
         self._take_turn, self._seeks_company = take_turn, seeks_company
         self._queue_max, self._group_max, self._idle_max = queue_max, group_max, idle_max
         self._metrics = metrics
-        self._lock = threading.Lock()  # taken as it is: by way of the condition it would be a call of Python, twice
+        self._lock = (
+            threading.Lock()
+        )  # taken as it is: by way of the condition it would be a call of Python, twice
         self._changed = threading.Condition(self._lock)
         self._gates: dict[Target, _Gate] = {}
         self._leaders = ThreadPoolExecutor(leaders, thread_name_prefix="headgate-gate")

@@ -152,7 +152,9 @@ def commit_table(services: Services, request: Request) -> Reply:
 def commit_quickly(services: Services, request: Request) -> Reply | None:
     """As `commit_table`, on the event loop: for small requests of changes, which need nothing but their head."""
     body = request.body
-    if len(body) > _QUICK_BYTES_MAX or wants_async(request.headers):
+    if len(body) > _QUICK_BYTES_MAX:
+        return None
+    if wants_async(request.headers):
         return None  # to acknowledge it is to write it
     for word in _NEEDS_WORKER:
         if word in body:
