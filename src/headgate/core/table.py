@@ -216,10 +216,21 @@ _HISTORY = msgspec.json.Decoder(HistoryEntry)
 _ENTRIES = msgspec.json.Decoder(list[HistoryEntry])
 
 
-@lru_cache(maxsize=_SNAPSHOTS_MAX)
+_DECODED: dict[bytes, Snapshot] = {}  # those of the last commits are looked at several times in a row
+
+
 def _decode_snapshot(body: bytes) -> Snapshot:
-    """Those of the last commits are looked at several times in a row."""
-    return _SNAPSHOT.decode(body)
+    found = _DECODED.get(body)
+    return _remember(body, _SNAPSHOT.decode(body)) if found is None else found
+
+
+def _remember(body: bytes, snapshot: Snapshot) -> Snapshot:
+    """Have this snapshot at hand; of too many, those that came first go. From any thread."""
+    _DECODED[body] = snapshot
+    if len(_DECODED) > _SNAPSHOTS_MAX:
+        for old in tuple(_DECODED)[: _SNAPSHOTS_MAX // 4]:
+            _DECODED.pop(old, None)
+    return snapshot
 
 
 @lru_cache(maxsize=_STEPS_MAX)
@@ -238,7 +249,9 @@ def _decode_step(body: bytes) -> Snapshot:
 
 def append_snapshot(log: EncodedLog, snapshot: Snapshot) -> EncodedLog:
     """A log with this snapshot at the end, tagged by its manifest list so that a store refuses it twice."""
-    return log.append(_ENCODER.encode(snapshot), key=snapshot.snapshot_id, tag=manifest_list_tag(snapshot))
+    body = _ENCODER.encode(snapshot)
+    _remember(body, snapshot)  # the next commit's parent
+    return log.append(body, key=snapshot.snapshot_id, tag=manifest_list_tag(snapshot))
 
 
 def append_history(log: EncodedLog, entry: HistoryEntry) -> EncodedLog:

@@ -250,6 +250,7 @@ class GroupDriver:
         self._prepared = None
         if refused is not None:
             return to_reply(refused, effect.candidates)
+        services.metrics.group_size.observe(len(effect.shares))
         self._swapped = effect, prepared
         self._stored.update([share.member for share in effect.shares])
         new = {head.id: head for head in heads}
@@ -264,7 +265,6 @@ class GroupDriver:
         if journalled := prepared.journalled:
             size_bytes = sum([put.file.size_bytes for put in journalled])
             self._services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
-        self._services.metrics.group_size.observe(len(effect.shares))
         for candidate, head in zip(effect.candidates, prepared.heads, strict=True):
             self._remember(candidate, head, removes=candidate.target in prepared.removing)
             self._clean_up(candidate)
