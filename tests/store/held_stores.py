@@ -63,6 +63,12 @@ class SwitchedSqlite(sqlite3.Connection):
             raise sqlite3.OperationalError("disk I/O error")
         return cursor
 
+    def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:
+        if self.switch.is_broken_by(sql):
+            super().execute("ROLLBACK")
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().executemany(sql, rows)
+
 
 class SwitchedPostgres(psycopg.Connection[tuple[Any, ...]]):
     switch: Switch

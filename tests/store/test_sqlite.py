@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import BadInput, CommitUnknown, Overloaded, StorageFailed
+from headgate.store.base import CreateNamespace
 from headgate.store.sqlite import SqliteStore
 from tests.store.builders import Catalog, namespace, put_event, put_file, put_key, swap
 
@@ -25,6 +26,13 @@ class FaultyConnection(sqlite3.Connection):
     def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
         fails_after = self.owner.fault(sql)
         cursor = super().execute(sql, *parameters)
+        if fails_after:
+            raise sqlite3.OperationalError("disk I/O error")
+        return cursor
+
+    def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:
+        fails_after = self.owner.fault(sql)
+        cursor = super().executemany(sql, rows)
         if fails_after:
             raise sqlite3.OperationalError("disk I/O error")
         return cursor
@@ -84,22 +92,37 @@ def test_an_error_of_commit_is_unknown_whether_it_landed_or_not(faulty: FaultySt
     assert faulty.opened == opened + 1
 
 
-@pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "UPDATE entries", "INTO keys", "INTO events"])
-def test_an_error_before_commit_is_a_failure_that_left_nothing(faulty: FaultyStore, statement: str) -> None:
+STAGED: tuple[CreateNamespace, ...] = ()
+UNSTAGED = (namespace("b"),)  # a write that does more than add rows to logs
+
+BROKEN = [
+    ("BEGIN IMMEDIATE", STAGED),
+    ("PRAGMA data_version", STAGED),
+    ("UPDATE entries", STAGED),
+    ("INTO staged", STAGED),
+    ("INTO indexed_keys", UNSTAGED),
+    ("INTO indexed_events", UNSTAGED),
+]
+
+
+@pytest.mark.parametrize(("statement", "more"), BROKEN)
+def test_an_error_before_commit_is_a_failure_that_left_nothing(
+    faulty: FaultyStore, statement: str, more: tuple[CreateNamespace, ...]
+) -> None:
     header = faulty.catalog.create("t")
     faulty.fault = on(statement, before=True)
     with pytest.raises(StorageFailed):
-        faulty.store.write([put_key("k"), put_event("e"), swap(header)])
+        faulty.store.write([put_key("k"), put_event("e"), swap(header), *more])
     faulty.fault = lambda sql: False
     assert faulty.catalog.header() == header
     assert faulty.store.load_key("ann", "k") is None
     assert faulty.catalog.event_kinds() == []
-    faulty.catalog.must(put_key("k"), put_event("e"), swap(header))
+    faulty.catalog.must(put_key("k"), put_event("e"), swap(header), *more)
 
 
 def test_an_interrupt_before_commit_leaves_nothing_and_a_store_that_works(faulty: FaultyStore) -> None:
     def fault(sql: str) -> bool:
-        if "INTO keys" in sql:
+        if "INTO indexed_keys" in sql:
             raise KeyboardInterrupt
         return False
 

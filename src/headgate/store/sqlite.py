@@ -10,6 +10,8 @@ Writes that arrive while another is under way share the next transaction (see `g
 what is refused or fails is taken back alone. Nobody is answered before COMMIT, not even with a refusal: it may rest
 on what a neighbour wrote. So what breaks the transaction, or its COMMIT, is the outcome of all of them.
 
+What commits add is staged, and moved by the next write of another shape (see `sqlite_staged`).
+
 Never lets a `sqlite3.Error` out.
 """
 
@@ -32,7 +34,7 @@ from headgate.errors import (
     StorageFailed,
     WouldWait,
 )
-from headgate.store import sqlite_facts, sqlite_read, sqlite_upkeep, sqlite_write
+from headgate.store import sqlite_facts, sqlite_journal, sqlite_read, sqlite_upkeep, sqlite_write
 from headgate.store.base import (
     DoomedFile,
     Entry,
@@ -62,6 +64,7 @@ from headgate.store.sqlite_connect import (
     migrate,
     translate,
 )
+from headgate.store.sqlite_staged import ROWS_MAX, Staged
 
 Work = Callable[[sqlite3.Connection], Any]
 T = TypeVar("T")
@@ -86,7 +89,12 @@ class SqliteStore:
     is_near = True
 
     def __init__(
-        self, path: str | Path, *, busy_timeout_ms: int = 10_000, connect: Connect = connect_sqlite
+        self,
+        path: str | Path,
+        *,
+        busy_timeout_ms: int = 10_000,
+        connect: Connect = connect_sqlite,
+        staged_max: int = ROWS_MAX,
     ) -> None:
         self._path = str(path)
         self._busy_timeout_ms = busy_timeout_ms
@@ -98,6 +106,7 @@ class SqliteStore:
             wait_max_s=busy_timeout_ms / 1000,
         )
         self._lock = threading.Lock()  # held while the writer is in use
+        self._staged = Staged(rows_max=staged_max)
         self._hurry = _Hurry()
         self._writer: sqlite3.Connection | None = None
         self._readers_lock = threading.Lock()
@@ -105,13 +114,13 @@ class SqliteStore:
         self._closed = False
         if not Path(self._path).absolute().parent.is_dir():
             raise BadInput(f"the directory of the database does not exist: {self._path}", field="database")
-        self._transact(migrate)
+        self._submit(self._migrate)
 
     # --- the one write ---------------------------------------------------------------------------------
 
     def write(self, operations: Sequence[Operation]) -> Refused | None:
         """Apply all of them in one durable transaction, or none."""
-        return self._transact(lambda db: sqlite_write.apply(db, operations))
+        return self._submit(lambda db: self._staged.write(db, operations))
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -122,7 +131,20 @@ class SqliteStore:
         finally:
             self._hurry.until = None
 
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        migrate(db)
+        self._staged.move(db)
+
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in a write transaction in which no row is staged."""
+
+        def move_and_work(db: sqlite3.Connection) -> T:
+            self._staged.move(db)
+            return work(db)
+
+        return self._submit(move_and_work)
+
+    def _submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a write transaction; a `Refused` from it is taken back, anything else is committed."""
         until = self._hurry.until
         left_s = None if until is None else max(0.0, until - time.monotonic())
@@ -141,18 +163,35 @@ class SqliteStore:
     def _run_transaction(self, works: Sequence[Work]) -> list[object]:
         """What each of them gave or raised, durable; raises what befell the transaction."""
         db = self._begin()
+        mark = self._staged.mark()
         try:
-            outcomes = [works[0](db)] if len(works) == 1 else [_attempt(db, work) for work in works]
+            outcomes = [works[0](db)] if len(works) == 1 else [self._attempt(db, work) for work in works]
         except BaseException as error:
-            self._roll_back(db)
+            self._roll_back(db, mark)
             if isinstance(error, sqlite3.Error):
                 raise translate(error) from error
             raise
         if all(isinstance(outcome, Refused | Exception) for outcome in outcomes):
-            self._roll_back(db)
+            self._roll_back(db, mark)
         else:
             self._commit(db)
         return outcomes
+
+    def _attempt(self, db: sqlite3.Connection, work: Work) -> object:
+        """What one member's work gave or raised; it is taken back alone unless it is to be committed."""
+        mark = self._staged.mark()
+        db.execute("SAVEPOINT member")
+        try:
+            outcome: object = work(db)
+        except Exception as error:  # outermost edge of this member's work: it is raised in its own thread
+            if not db.in_transaction:  # some errors (disk full, I/O) roll back everything
+                raise
+            outcome = translate(error) if isinstance(error, sqlite3.Error) else error
+        if isinstance(outcome, Refused | Exception):
+            self._staged.take_back(mark)
+            db.execute("ROLLBACK TO member")
+        db.execute("RELEASE member")
+        return outcome
 
     def _begin(self) -> sqlite3.Connection:
         until = self._hurry.until
@@ -168,6 +207,7 @@ class SqliteStore:
                     kind = Overloaded if until is None else WouldWait
                     raise kind("the database is busy: another process writes to it; nothing was written")
                 time.sleep(_BUSY_WAIT_S)
+            self._staged.begin(self._writer)
         except sqlite3.Error as error:
             self._discard_writer()
             raise translate(error) from error
@@ -184,7 +224,8 @@ class SqliteStore:
                 raise CommitUnknown(f"COMMIT failed: {error}; look for the key", path=self._path) from error
             raise
 
-    def _roll_back(self, db: sqlite3.Connection) -> None:
+    def _roll_back(self, db: sqlite3.Connection, mark: int) -> None:
+        self._staged.take_back(mark)
         try:
             if db.in_transaction:  # some errors (disk full, I/O) have rolled back already
                 db.execute("ROLLBACK")
@@ -193,6 +234,7 @@ class SqliteStore:
 
     def _discard_writer(self) -> None:
         writer, self._writer = self._writer, None
+        self._staged.forget()
         if writer is not None:
             with suppress(sqlite3.Error):
                 writer.close()
@@ -360,11 +402,11 @@ class SqliteStore:
 
     def read_journal(self, *, before_ms: int, limit: int) -> list[JournalledFile]:
         """Files that may not be durable yet, put before this time, in the order they were put."""
-        return self._read(lambda db: sqlite_upkeep.read_journal(db, before_ms, limit))
+        return self._read(lambda db: sqlite_journal.read_journal(db, before_ms, limit))
 
     def drop_files(self, locations: Sequence[str]) -> None:
         """These files are durable, or not wanted any more."""
-        self._transact(lambda db: sqlite_upkeep.drop_files(db, locations))
+        self._transact(lambda db: self._staged.journal.drop_files(db, locations))
 
     def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
         """What these snapshots brought, of those that it is known of."""
@@ -414,18 +456,3 @@ class SqliteStore:
         if secret is None:
             raise InvariantBroken("a secret that was just stored is there")
         return secret
-
-
-def _attempt(db: sqlite3.Connection, work: Work) -> object:
-    """What one member's work gave or raised; it is taken back alone unless it is to be committed."""
-    db.execute("SAVEPOINT member")
-    try:
-        outcome: object = work(db)
-    except Exception as error:  # outermost edge of this member's work: it is raised in its own thread
-        if not db.in_transaction:  # some errors (disk full, I/O) roll back everything
-            raise
-        outcome = translate(error) if isinstance(error, sqlite3.Error) else error
-    if isinstance(outcome, Refused | Exception):
-        db.execute("ROLLBACK TO member")
-    db.execute("RELEASE member")
-    return outcome

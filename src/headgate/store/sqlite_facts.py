@@ -16,11 +16,22 @@ from headgate.store.sqlite_upkeep import write_rows
 
 Connection = sqlite3.Connection
 Footprints = dict[tuple[EntryId | None, int], bytes]  # of one write, those that are still to be written
+FactsRow = tuple[
+    EntryId | None, int, int | None, bytes | None
+]  # entry, snapshot, sequence of its event, footprint
 
-_PUT_FACTS = """
-INSERT INTO snapshot_facts (entry_id, snapshot_id, sequence, footprint) VALUES (?, ?, ?, ?)
+# Put twice, what the later row tells counts.
+_INTO_FACTS = "INSERT INTO indexed_facts (entry_id, snapshot_id, sequence, footprint)"
+_OR_ADD = """
 ON CONFLICT (entry_id, snapshot_id) DO UPDATE SET
     sequence = coalesce(excluded.sequence, sequence), footprint = coalesce(excluded.footprint, footprint)
+"""
+
+_PUT_FACTS = f"{_INTO_FACTS} VALUES (?, ?, ?, ?) {_OR_ADD}"
+
+MOVE_FACTS = f"""
+{_INTO_FACTS}
+SELECT entry_id, snapshot_id, sequence, footprint FROM staged_facts WHERE true ORDER BY number {_OR_ADD}
 """
 
 
@@ -35,17 +46,23 @@ def find_footprints(operations: Iterable[Operation]) -> Footprints | None:
     return found
 
 
-def put_snapshot_events(
-    db: Connection, puts: Sequence[PutEvent], footprints: Footprints | None, *, first: int
-) -> None:
-    """Which snapshots these events brought; they were given sequences from the first on."""
-    footprints = {} if footprints is None else footprints
-    rows = [
+def facts_of(puts: Sequence[PutEvent], footprints: Footprints, *, first: int) -> list[FactsRow]:
+    """Which snapshots these events brought, with what is known of their footprints, which is taken from there.
+
+    The events were given sequences from the first on.
+    """
+    return [
         (put.event.entry_id, snapshot_id, sequence, footprints.pop((put.event.entry_id, snapshot_id), None))
         for sequence, put in enumerate(puts, first)
         for snapshot_id in put.snapshot_ids
     ]
-    write_rows(db, _PUT_FACTS, rows)
+
+
+def put_snapshot_events(
+    db: Connection, puts: Sequence[PutEvent], footprints: Footprints | None, *, first: int
+) -> None:
+    """Which snapshots these events brought; they were given sequences from the first on."""
+    write_rows(db, _PUT_FACTS, facts_of(puts, {} if footprints is None else footprints, first=first))
 
 
 def put_footprints(db: Connection, puts: Sequence[PutFootprint], footprints: Footprints | None) -> None:
@@ -57,11 +74,11 @@ def put_footprints(db: Connection, puts: Sequence[PutFootprint], footprints: Foo
     write_rows(db, _PUT_FACTS, rows)
 
 
-_DROP_FOOTPRINT = "UPDATE snapshot_facts SET footprint = NULL WHERE entry_id = ? AND snapshot_id = ?"
+_DROP_FOOTPRINT = "UPDATE indexed_facts SET footprint = NULL WHERE entry_id = ? AND snapshot_id = ?"
 
 # A snapshot whose event is not known either has nothing left to tell.
 _DROP_EMPTY = """
-DELETE FROM snapshot_facts WHERE entry_id = ? AND snapshot_id = ? AND sequence IS NULL AND footprint IS NULL
+DELETE FROM indexed_facts WHERE entry_id = ? AND snapshot_id = ? AND sequence IS NULL AND footprint IS NULL
 """
 
 
@@ -72,8 +89,8 @@ def drop_footprints(db: Connection, id: EntryId, snapshot_ids: Sequence[int]) ->
 
 
 _DROP_ALL_FOOTPRINTS = (
-    "DELETE FROM snapshot_facts WHERE entry_id = ? AND sequence IS NULL",
-    "UPDATE snapshot_facts SET footprint = NULL WHERE entry_id = ? AND footprint IS NOT NULL",
+    "DELETE FROM indexed_facts WHERE entry_id = ? AND sequence IS NULL",
+    "UPDATE indexed_facts SET footprint = NULL WHERE entry_id = ? AND footprint IS NOT NULL",
 )
 
 
@@ -83,11 +100,17 @@ def drop_all_footprints(db: Connection, id: EntryId) -> None:
         db.execute(statement, (id,))
 
 
+# Each part by itself: the database does not look into the index for what it finds in a list, if it sees both as one view.
 _LOAD_FOOTPRINTS = """
-SELECT snapshot_id, footprint FROM snapshot_facts
-WHERE entry_id = ? AND snapshot_id IN (SELECT value FROM json_each(?)) AND footprint IS NOT NULL
+SELECT 0 AS number, snapshot_id, footprint FROM indexed_facts
+WHERE entry_id = ?1 AND snapshot_id IN (SELECT value FROM json_each(?2)) AND footprint IS NOT NULL
+UNION ALL
+SELECT number, snapshot_id, footprint FROM staged_facts
+WHERE entry_id = ?1 AND snapshot_id IN (SELECT value FROM json_each(?2)) AND footprint IS NOT NULL
+ORDER BY number
 """
 
 
 def load_footprints(db: Connection, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
-    return dict(db.execute(_LOAD_FOOTPRINTS, (id, msgspec.json.encode(list(snapshot_ids)).decode())))
+    rows = db.execute(_LOAD_FOOTPRINTS, (id, msgspec.json.encode(list(snapshot_ids)).decode()))
+    return {snapshot_id: footprint for _, snapshot_id, footprint in rows}  # put again, the last one counts

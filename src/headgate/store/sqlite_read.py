@@ -1,6 +1,7 @@
 """The reads of the store in SQLite's SQL: a connection in, values out, each query beside its function.
 
-Docstrings are the contract's, in `base.py`. Several statements of one read share the caller's transaction.
+Docstrings are the contract's, in `base.py`. Several statements of one read share a transaction. `entry_log`, `keys` and
+`events` are views of the indexed rows and the staged ones (see `sqlite_staged.py`): no read can tell them apart.
 """
 
 from __future__ import annotations
@@ -97,9 +98,13 @@ def _load_entry(db: Connection, place: tuple[str, str], known: Known) -> Entry |
     if row is None:
         return None
     logs: dict[Stream, tuple[LogItem, ...]] = {}
+    beyond = {Stream.SNAPSHOTS: row[11], Stream.HISTORY: row[12]}
     for stream, position in wanted_from(known, id=row[0], epoch=row[6]).items():
-        items = db.execute(_LOAD_ITEMS, (row[0], stream.value, position))
-        logs[stream] = tuple(LogItem(*item) for item in items)
+        if position >= beyond[stream]:
+            logs[stream] = ()  # the caller holds all of them
+        else:
+            items = db.execute(_LOAD_ITEMS, (row[0], stream.value, position))
+            logs[stream] = tuple(LogItem(*item) for item in items)
     return entry_of(row, logs)
 
 
@@ -141,9 +146,9 @@ def page_of_headers(db: Connection, after: tuple[Levels, str], limit: int) -> li
 
 # --- keys and events -------------------------------------------------------------------------------------
 
-_LOAD_KEY = """
-SELECT key, principal, fingerprint, status, body, created_at_ms FROM keys WHERE principal = ? AND key = ?
-"""
+_KEY_COLUMNS = "key, principal, fingerprint, status, body, created_at_ms"
+
+_LOAD_KEY = f"SELECT {_KEY_COLUMNS} FROM keys WHERE principal = ? AND key = ?"
 
 
 def load_key(db: Connection, principal: str, key: str) -> KeyRecord | None:
@@ -151,9 +156,26 @@ def load_key(db: Connection, principal: str, key: str) -> KeyRecord | None:
     return None if row is None else key_of(row)
 
 
+_KEYS_AT_ONCE = 100
+
+_LOAD_INDEXED_KEY = f"SELECT {_KEY_COLUMNS} FROM indexed_keys WHERE principal = ? AND key = ?"
+
+_LOAD_STAGED_KEYS = f"SELECT {_KEY_COLUMNS} FROM staged_keys WHERE (principal, key) IN (VALUES (?, ?)%s)"
+
+
 def load_keys(db: Connection, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], KeyRecord]:
-    found = {pair: load_key(db, *pair) for pair in keys}
-    return {pair: record for pair, record in found.items() if record is not None}
+    wanted = list(dict.fromkeys(keys))
+    db.execute("BEGIN")  # as in `load_entries`
+    rows = [row for pair in wanted for row in db.execute(_LOAD_INDEXED_KEY, pair)]
+    for start in range(0, len(wanted), _KEYS_AT_ONCE):
+        some = wanted[start : start + _KEYS_AT_ONCE]
+        # They are read from the first to the last: once for many, not once for each.
+        rows += db.execute(
+            _LOAD_STAGED_KEYS % (", (?, ?)" * (len(some) - 1)), [text for pair in some for text in pair]
+        )
+    db.execute("COMMIT")
+    records = [key_of(row) for row in rows]
+    return {(record.principal, record.key): record for record in records}
 
 
 # One writer at a time: the order of sequences is the order of commits.
@@ -178,8 +200,9 @@ def read_entry_events(db: Connection, id: EntryId, after: int, limit: int) -> li
 
 
 _FIND_SNAPSHOT_EVENT = f"""
-SELECT {_EVENT_COLUMNS} FROM events WHERE sequence =
-    (SELECT sequence FROM snapshot_facts WHERE entry_id = ? AND snapshot_id = ?)
+SELECT {_EVENT_COLUMNS} FROM events WHERE sequence = (SELECT max(sequence) FROM (
+    SELECT sequence FROM indexed_facts WHERE entry_id = ?1 AND snapshot_id = ?2
+    UNION ALL SELECT sequence FROM staged_facts WHERE entry_id = ?1 AND snapshot_id = ?2))
 """
 
 

@@ -1,4 +1,4 @@
-"""Journalled files, jobs and doomed files in SQLite's SQL, each statement beside its function.
+"""Jobs and doomed files in SQLite's SQL, each statement beside its function.
 
 Docstrings are the contract's, in `base.py`. Never begins or ends a transaction: that is `sqlite.py`'s.
 """
@@ -12,8 +12,6 @@ from operator import length_hint
 from headgate.store.base import (
     DoomedFile,
     Job,
-    JournalledFile,
-    PutFile,
     PutJob,
     Reason,
     Refused,
@@ -23,8 +21,6 @@ from headgate.store.rows import (
     Row,
     doomed_of,
     doomed_row,
-    file_of,
-    file_row,
     job_of,
     job_row,
 )
@@ -66,32 +62,6 @@ def find_repeated(db: Connection, insert: str, rows: Sequence[Row]) -> int | Non
             raise
         return len(rows) - length_hint(source) - 1  # rows are taken one by one, the failed one was the last
     return None
-
-
-# --- journalled files ------------------------------------------------------------------------------------
-
-_PUT_FILE = "INSERT INTO journal (location, data, created_at_ms, base, tail_bytes) VALUES (?, ?, ?, ?, ?)"
-
-
-def put_files(db: Connection, puts: Sequence[PutFile]) -> None:
-    write_rows(db, _PUT_FILE, [file_row(put.file) for put in puts])
-
-
-_READ_JOURNAL = """
-SELECT location, data, created_at_ms, base, tail_bytes FROM journal
-WHERE created_at_ms < ? ORDER BY number LIMIT ?
-"""
-
-
-def read_journal(db: Connection, before_ms: int, limit: int) -> list[JournalledFile]:
-    return [file_of(row) for row in db.execute(_READ_JOURNAL, (before_ms, limit))]
-
-
-_DROP_FILE = "DELETE FROM journal WHERE location = ?"
-
-
-def drop_files(db: Connection, locations: Sequence[str]) -> None:
-    write_rows(db, _DROP_FILE, [(location,) for location in locations])
 
 
 # --- jobs ------------------------------------------------------------------------------------------------
