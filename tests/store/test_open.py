@@ -10,12 +10,31 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import BadInput
-from headgate.store.base import SCHEMA_VERSION_TABLE, EntryId, PutFootprint
+from headgate.store.base import (
+    SCHEMA_VERSION_TABLE,
+    EntryId,
+    JournalledFile,
+    PutFootprint,
+    Reason,
+    Refused,
+)
 from headgate.store.memory import MemoryStore
 from headgate.store.migrate import CREATE_VERSIONS, Migration, load_migrations, plan_migrations
 from headgate.store.open import open_store
 from headgate.store.sqlite import SqliteStore
-from tests.store.builders import Catalog, doom, namespace, put_file, put_job
+from tests.store.builders import (
+    Catalog,
+    added,
+    doom,
+    drop,
+    item,
+    namespace,
+    put_event,
+    put_file,
+    put_job,
+    put_key,
+    swap,
+)
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite://", "sqlite:///:memory:"])
@@ -173,6 +192,49 @@ def test_what_was_known_of_snapshots_before_the_fifth_version_is_known_after_it(
     assert {n: one and one.sequence for n, one in events.items()} == {5: 3, 6: 2, 7: None}
     assert store.load_footprints(EntryId("x"), [5, 6, 7]) == {5: b"f5", 7: b"f7"}
     assert versions_of(url) == newest(url)
+    store.close()
+
+
+def test_a_database_of_the_fifth_version_keeps_its_rows_and_order_and_shuts_older_services_out(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    open_as_it_was(url, 5)
+    for statement in (
+        "INSERT INTO namespaces VALUES ('db', NULL, 'db', '{}', 1)",
+        "INSERT INTO entries VALUES ('x', 'db', 't', 'table', 'u', 3, 0, 's3://l', 'm', NULL, NULL, 2, 1, 1, x'7b7d')",
+        "INSERT INTO entry_log VALUES ('x', 0, 0, 10, 10, x'61'), ('x', 0, 1, 11, 11, x'62'), ('x', 1, 0, 0, NULL, x'63')",
+        "INSERT INTO keys VALUES ('k', 'ann', 'f', 200, x'', 1)",
+        "INSERT INTO events VALUES (4, 'a', 'db', 't', 'x', 'ann', 'k', 7, x'7b7d'), (9, 'b', '', '', '', '', '', 7, '')",
+        "DELETE FROM events WHERE sequence = 9",
+        "INSERT INTO snapshot_facts VALUES ('x', 10, 4, x'66'), ('x', 11, NULL, x'67')",
+        "INSERT INTO journal (number, location, created_at_ms, data, base, tail_bytes) "
+        "VALUES (7, 'second', 2, x'02', 'first', 1), (3, 'first', 1, x'01', NULL, 0)",
+    ):
+        run_sql(url, statement)
+    catalog = Catalog(open_store(url))
+    store = catalog.store
+    assert versions_of(url) == newest(url)
+    files = [JournalledFile("first", b"\1", 1), JournalledFile("second", b"\2", 2, "first", 1)]
+    assert store.read_journal(before_ms=9, limit=9) == files
+    store.drop_files(["first"])
+    assert store.read_journal(before_ms=9, limit=9) == files[1:]
+    assert catalog.positions() == ([0, 1], [0])
+    assert store.load_key("ann", "k") is not None
+    assert store.load_footprints(EntryId("x"), [10, 11]) == {10: b"f", 11: b"g"}
+    assert (found := store.find_snapshot_event(EntryId("x"), 10)) is not None
+    assert found.sequence == 4
+    for table in ("keys", "events", "entry_log"):
+        with pytest.raises(sqlite3.OperationalError, match="view"):
+            run_sql(url, f"INSERT INTO {table} DEFAULT VALUES")
+    assert store.write([put_key("k")]) == Refused(0, Reason.KEY_EXISTS, None, "k")
+    header = catalog.header()
+    tag = store.write([swap(header, snapshots=added(item(2, tag=11)))])
+    assert tag == Refused(0, Reason.DUPLICATE_TAG, None, "11")
+    catalog.must(put_event("next"))
+    assert [one.sequence for one in store.read_events(after=0, limit=9)] == [4, 10]
+    catalog.must(drop(header))
+    assert run_sql(url, "SELECT count(*) FROM entry_log") == [(0,)]
     store.close()
 
 
