@@ -330,6 +330,13 @@ def test_more_rows_than_the_bound_are_moved_by_the_next_commit(path: Path) -> No
     catalog.store.close()
 
 
+def test_what_a_large_group_adds_is_not_staged(catalog: Catalog, path: Path) -> None:
+    catalog.must(put_key("k"))
+    assert rows_of(path) == 1
+    catalog.must(*[put_key(f"k{at}") for at in range(99)], put_event("e"))
+    assert (rows_of(path), rows_of(path, "indexed_keys"), rows_of(path, "keys")) == (0, 100, 100)
+
+
 UNSTAGED: dict[str, Callable[[Catalog, Path], object]] = {
     "drop": lambda catalog, _: catalog.must(drop(catalog.header())),
     "rename": lambda catalog, _: catalog.must(rename(catalog.header(), "u")),

@@ -13,10 +13,10 @@ Three things must not be lost by that:
 - *What is taken back is not remembered.* `mark` before, and `take_back` after: if anything was staged, moved or put in
   between, all that is remembered is forgotten, and the next write moves all rows.
 
-A write is staged when it only adds rows (`_STAGEABLE`) and nobody else has written since our last one; so several processes
-that write in turns stage nothing, and pay nothing for it. Any other write moves all rows and goes to the indexed tables
-(`sqlite_write.py`). The journal's is one, which drops files several times a second. One that finds more than `rows_max` rows
-staged moves them first. Never begins or ends a transaction: that is `sqlite.py`'s.
+A write is staged when it only adds rows (`_STAGEABLE`), not too many, and nobody else has written since our last one; so
+several processes that write in turns stage nothing, and pay nothing for it. Any other write moves all rows and goes to the
+indexed tables (`sqlite_write.py`). The journal's is one, which drops files several times a second. One that finds more than
+`rows_max` rows staged moves them first. Never begins or ends a transaction: that is `sqlite.py`'s.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ from headgate.store.sqlite_journal import SqliteJournal
 Connection = sqlite3.Connection
 Tag = tuple[EntryId, int, int]  # entry, stream, tag
 
-ROWS_MAX = 500  # a commit has five
+ROWS_MAX = (
+    500  # a commit has five; whoever reads looks at all of them, and whoever moves them keeps others waiting
+)
+_OPERATIONS_MAX = 64  # ten commits and more share the pages of the indexes, and would gain nothing
 
 _STAGEABLE = frozenset({SwapEntry, CheckEntry, PutKey, PutEvent, PutFile, PutFootprint})
 
@@ -118,7 +121,7 @@ class Staged:
 
     def write(self, db: Connection, operations: Sequence[Operation]) -> Refused | None:
         """Apply the operations in order up to the first that does not hold; rows are staged where that can be."""
-        if not self._is_known or not _is_stageable(operations):
+        if not self._is_known or len(operations) > _OPERATIONS_MAX or not _is_stageable(operations):
             self.move(db)
             return sqlite_write.apply(db, operations, self.journal)
         if self._rows > self._rows_max:
