@@ -54,13 +54,14 @@ from headgate.store.base import (
 from headgate.store.group import Group, Member, fail_all, tell_all
 from headgate.store.migrate import LOAD_VERSION
 from headgate.store.sqlite_connect import (
+    BUSY_WAIT_S,
     NO_WAITING,
     READER_PRAGMAS,
     WRITER_PRAGMAS,
     Connect,
     connect_sqlite,
+    ensure_wal,
     has_begun,
-    is_busy,
     migrate,
     translate,
 )
@@ -73,7 +74,6 @@ _MEMBERS_MAX = 256
 
 _IDLE_READERS_MAX = 8
 _HEADERS_A_PAGE = 500
-_BUSY_WAIT_S = 0.005
 _HURRY_S = 0.020  # who waits for nobody waits so long: a neighbour's transaction takes less
 
 
@@ -206,7 +206,7 @@ class SqliteStore:
                 if time.monotonic() > deadline:
                     kind = Overloaded if until is None else WouldWait
                     raise kind("the database is busy: another process writes to it; nothing was written")
-                time.sleep(_BUSY_WAIT_S)
+                time.sleep(BUSY_WAIT_S)
             self._staged.begin(self._writer)
         except sqlite3.Error as error:
             self._discard_writer()
@@ -249,27 +249,11 @@ class SqliteStore:
             db.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_ms)}")
             for pragma in pragmas:
                 db.execute(pragma)
-            self._ensure_wal(db)
+            ensure_wal(db, self._path, wait_max_s=self._busy_timeout_ms / 1000)
         except BaseException:
             db.close()
             raise
         return db
-
-    def _ensure_wal(self, db: sqlite3.Connection) -> None:
-        # Changing the journal mode does not wait for locks by itself, so two first openings can meet here.
-        deadline = time.monotonic() + self._busy_timeout_ms / 1000
-        while True:
-            try:
-                mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-                break
-            except sqlite3.OperationalError as error:
-                if not is_busy(error) or time.monotonic() > deadline:
-                    raise
-                time.sleep(_BUSY_WAIT_S)
-        if mode != "wal":
-            raise StorageFailed(
-                f"the file system of {self._path} cannot hold a write-ahead log (mode {mode})"
-            )
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

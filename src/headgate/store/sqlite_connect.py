@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 
 from headgate.errors import HeadgateError, InvariantBroken, Overloaded, StorageFailed
@@ -10,6 +11,8 @@ from headgate.store.base import SCHEMA_VERSION_TABLE
 from headgate.store.migrate import CREATE_VERSIONS, LOAD_VERSION, load_migrations, plan_migrations
 
 Connect = Callable[[str], sqlite3.Connection]
+
+BUSY_WAIT_S = 0.005  # between two looks
 
 _BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -60,6 +63,22 @@ WRITER_PRAGMAS = (
 )
 READER_PRAGMAS = ("PRAGMA query_only = ON",)
 NO_WAITING = "PRAGMA busy_timeout = 0"
+
+
+def ensure_wal(db: sqlite3.Connection, path: str, *, wait_max_s: float) -> None:
+    """Have the file write ahead. Changing the mode does not wait for locks, so two first openings can meet here."""
+    deadline = time.monotonic() + wait_max_s
+    while True:
+        try:
+            mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            break
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(BUSY_WAIT_S)
+    if mode != "wal":
+        raise StorageFailed(f"the file system of {path} cannot hold a write-ahead log (mode {mode})")
+
 
 _RECORD_VERSION = f"INSERT INTO {SCHEMA_VERSION_TABLE} (version) VALUES (?)"
 

@@ -38,7 +38,7 @@ class SqliteJournal:
         self._numbers: dict[str, int] = {}
 
     def put_files(self, db: Connection, puts: Sequence[PutFile]) -> None:
-        """Keep the bytes of these files. The same location twice is a bug, found out if it was put here."""
+        """Keep the bytes of these files. The same location twice is a bug, found out while the first is remembered."""
         rows = [file_row(put.file) for put in puts]
         for row in rows:
             invariant(row[0] not in self._numbers, f"a file is journalled once: {row[0]}")
