@@ -85,7 +85,7 @@ class Load(Record):
     fresh: bool = True
 
 
-class Loaded(Record):
+class Loaded(Record, gc=True):
     """Heads in the order asked; members whose key is stored (`landed`), or was stored by a refusal (`settled`)."""
 
     heads: tuple[Head | None, ...]
@@ -103,14 +103,14 @@ class Share(Record):
     shares_with: int | None = None
 
 
-class Refusal(Record):
+class Refusal(Record, gc=True):
     """Why a member is refused, and whether that rests on what others of its group are about to publish."""
 
     error: HeadgateError
     rests_on_group: bool
 
 
-class Judged(Record):
+class Judged(Record, gc=True):
     """A group judged: candidates by table, each member's share of them, heads that were only read, refusals."""
 
     candidates: tuple[Candidate, ...]
@@ -142,7 +142,7 @@ class SwapLost(Record):
     """Refused: some head was no longer the expected one."""
 
 
-class SwapRefused(Record):
+class SwapRefused(Record, gc=True):
     """Refused for a reason that trying again does not cure (a name taken, a location that overlaps)."""
 
     error: HeadgateError
@@ -170,7 +170,7 @@ class Enough(Record):
     reason: str
 
 
-class Answer(Record):
+class Answer(Record, gc=True):
     """A member's verdict, which is certain already: its client need not wait for the others."""
 
     member: int
@@ -195,13 +195,13 @@ class Committed(Record):
     replayed: bool = False
 
 
-class Refused(Record):
+class Refused(Record, gc=True):
     """Nothing of it is published, and that is certain."""
 
     error: HeadgateError
 
 
-class Unknown(Record):
+class Unknown(Record, gc=True):
     """Nobody knows yet; nothing was deleted."""
 
     error: CommitUnknown

@@ -7,6 +7,7 @@ that nobody parses until someone looks at one. Holds no rules; those are in `app
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
@@ -216,7 +217,8 @@ _HISTORY = msgspec.json.Decoder(HistoryEntry)
 _ENTRIES = msgspec.json.Decoder(list[HistoryEntry])
 
 
-_DECODED: dict[bytes, Snapshot] = {}  # those of the last commits are looked at several times in a row
+# Those of the last commits are looked at several times in a row.
+_DECODED: OrderedDict[bytes, Snapshot] = OrderedDict()
 
 
 def _decode_snapshot(body: bytes) -> Snapshot:
@@ -227,9 +229,11 @@ def _decode_snapshot(body: bytes) -> Snapshot:
 def _remember(body: bytes, snapshot: Snapshot) -> Snapshot:
     """Have this snapshot at hand; of too many, those that came first go. From any thread."""
     _DECODED[body] = snapshot
-    if len(_DECODED) > _SNAPSHOTS_MAX:
-        for old in tuple(_DECODED)[: _SNAPSHOTS_MAX // 4]:
-            _DECODED.pop(old, None)
+    while len(_DECODED) > _SNAPSHOTS_MAX:
+        try:
+            _DECODED.popitem(last=False)
+        except KeyError:  # another thread emptied it
+            break
     return snapshot
 
 

@@ -3,7 +3,8 @@
 Values of the wire are frozen, kebab-case in JSON, defaults left out: msgspec decodes and checks them straight from
 bytes and names the JSON path of what is wrong (docs/adr/0001). The others could be frozen dataclasses, but making
 one of those takes ten times as long. Frozen values form no cycles, so the garbage collector, which would walk all
-that the caches hold again and again, is told to leave them alone.
+that the caches hold again and again, is told to leave them alone. But for those that hold an error (`gc=True`): an error
+holds the frames that it was raised through, and they hold the value.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Hold:
     look: Callable[[], Reply]
 
 
-class Later(Record):
+class Later(Record, gc=True):
     """A reply that comes when a commit has its verdict: `start` begins it without waiting, `finish` makes the reply.
 
     `start` is given whom to tell, and may raise; `finish` raises the error of a refusal.
@@ -81,7 +81,7 @@ class Later(Record):
     finish: Callable[[Committed], Reply]
 
 
-class Reply(Record):
+class Reply(Record, gc=True):
     """An answer. The parts of the body are sent as they are, one after the other."""
 
     status: int

@@ -1,6 +1,6 @@
 """How long requests wait for their verdicts: each as long as any other, so one timer does for all of them.
 
-A timer for each was made and closed again with every commit, and hardly one of them ever rang. Used on the event loop only.
+A timer for each was made and closed again with every commit, and hardly one of them ever rang. Used on one event loop only.
 """
 
 from __future__ import annotations
