@@ -252,6 +252,8 @@ class GroupDriver:
             return to_reply(refused, effect.candidates)
         services.metrics.group_size.observe(len(effect.shares))
         self._swapped = effect, prepared
+        for candidate in effect.candidates:
+            self._clean_up(candidate)
         self._stored.update([share.member for share in effect.shares])
         new = {head.id: head for head in heads}
         self.heads = tuple([None if head is None else new.get(head.id, head) for head in self.heads])
@@ -267,7 +269,6 @@ class GroupDriver:
             self._services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
         for candidate, head in zip(effect.candidates, prepared.heads, strict=True):
             self._remember(candidate, head, removes=candidate.target in prepared.removing)
-            self._clean_up(candidate)
 
     def _prepare(self, effect: Swap) -> _Prepared | SwapRefused:
         """Have the files written; what is left is the one write."""
