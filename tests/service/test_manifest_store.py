@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
-from headgate.core.build import WriteManifest
+from headgate.core.build import AppendFiles, WriteManifest
 from headgate.core.live import FindLive
 from headgate.core.manifest import EntryStatus, ManifestContent, ManifestFile, Metrics, NewEntry
 from headgate.core.manifest_list import ManifestList
 from headgate.core.table import Snapshot
+from headgate.errors import BadInput
 from headgate.files.base import FileInfo
 from headgate.format.footprints import encode_footprint, hash_paths
 from headgate.format.manifest_encode import encode_manifest
@@ -292,3 +293,37 @@ def test_a_path_is_found_though_the_index_runs_out_of_ordinals_while_it_fills(
     store.find_live(FindLive(others, frozenset({"x"})), lambda _: bodies)
     found = store.find_live(FindLive(base, frozenset({"a"})), lambda _: bodies)
     assert [manifest.manifest_path for manifest, _ in found.of] == ["a"]
+
+
+def make_append(manifests: ManifestList, *paths: str) -> AppendFiles:
+    """A blind append of files with these paths to an unpartitioned table whose head lists these manifests."""
+    empty = table()
+    spec_id = empty.envelope.default_spec_id
+    files = tuple(replace(file(path), spec_id=spec_id, partition=()) for path in paths)
+    parent = Snapshot(snapshot_id=1, timestamp_ms=1, manifest_list="s3://b/list.avro")
+    return AppendFiles(files, spec_id, 7, 2, parent, manifests, None, empty)
+
+
+def test_an_append_in_one_step_writes_a_manifest_and_a_list_and_then_its_path_may_be_live() -> None:
+    put: list[str] = []
+    store = ManifestStore(_Racing(b""), limit_bytes=_LIMIT, new_uuid=lambda: "u")
+    made = store.append(make_append(ManifestList(), "s3://b/new.parquet"), lambda path, *_: put.append(path))
+    assert made is not None
+    assert put == [made.manifest, made.manifest_list]
+    again = make_append(store.read_list(made.manifest_list), "s3://b/new.parquet")
+    assert store.append(again, lambda path, *_: put.append(path)) is None
+    assert len(put) == 2
+
+
+def test_an_append_whose_list_cannot_be_encoded_writes_nothing() -> None:
+    """Counts that v1 left out are required by v2: its list is refused when its manifest is encoded already."""
+    put: list[str] = []
+    store = ManifestStore(_Racing(b""), limit_bytes=_LIMIT, new_uuid=lambda: "u")
+    uncounted = ManifestFile("s3://b/old.avro", 1, 0, ManifestContent.DATA, 0, 0, 1)
+    older = ManifestList.of([uncounted])
+    store.find_live(
+        FindLive(older, frozenset({"s3://b/none"})), lambda _: {1: encode_footprint([(uncounted, b"", ())])}
+    )
+    with pytest.raises(BadInput, match="left out counts"):
+        store.append(make_append(older, "s3://b/new.parquet"), lambda path, *_: put.append(path))
+    assert put == []

@@ -93,6 +93,28 @@ class EncodedManifest(Record):
     partitions: tuple[FieldSummary, ...] | None  # None: bounds would mislead some reader
     files: tuple[EncodedFile, ...] = ()  # of the entries, in order; not of blocks that were copied
 
+    def describe(
+        self, location: str, *, spec_id: int, content: ManifestContent, snapshot_id: int, sequence_number: int
+    ) -> ManifestFile:
+        """What the list of its snapshot says of it, once it is at this location."""
+        least = self.min_sequence_number
+        return ManifestFile(
+            manifest_path=location,
+            manifest_length=len(self.data),
+            partition_spec_id=spec_id,
+            content=content,
+            sequence_number=sequence_number,
+            min_sequence_number=sequence_number if least is None else least,
+            added_snapshot_id=snapshot_id,
+            added_files_count=self.added_files_count,
+            existing_files_count=self.existing_files_count,
+            deleted_files_count=self.deleted_files_count,
+            added_rows_count=self.added_rows_count,
+            existing_rows_count=self.existing_rows_count,
+            deleted_rows_count=self.deleted_rows_count,
+            partitions=self.partitions,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _Layout:

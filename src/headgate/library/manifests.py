@@ -212,22 +212,12 @@ def _put(
 ) -> ManifestFile:
     location = _name(effect.table, f"{effect.snapshot_id}-m")
     files.put(location, encoded.data)
-    number, least = effect.sequence_number, encoded.min_sequence_number
-    return ManifestFile(
-        manifest_path=location,
-        manifest_length=len(encoded.data),
-        partition_spec_id=effect.spec_id,
+    return encoded.describe(
+        location,
+        spec_id=effect.spec_id,
         content=effect.content,
-        sequence_number=number,
-        min_sequence_number=number if least is None else least,
-        added_snapshot_id=effect.snapshot_id,
-        added_files_count=encoded.added_files_count,
-        existing_files_count=encoded.existing_files_count,
-        deleted_files_count=encoded.deleted_files_count,
-        added_rows_count=encoded.added_rows_count,
-        existing_rows_count=encoded.existing_rows_count,
-        deleted_rows_count=encoded.deleted_rows_count,
-        partitions=encoded.partitions,
+        snapshot_id=effect.snapshot_id,
+        sequence_number=effect.sequence_number,
     )
 
 

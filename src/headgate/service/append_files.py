@@ -1,14 +1,13 @@
-"""The manifest and the manifest list of a blind append as bytes, and what a list says of a manifest. Writes nothing."""
+"""The manifest and the manifest list of a blind append as bytes. Writes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.core.build import AppendFiles, WriteManifest, list_next
+from headgate.core.build import AppendFiles, list_next
 from headgate.core.iceberg import schema_for_spec
-from headgate.core.manifest import ADDED, DATA_MANIFEST, ManifestContent, ManifestFile, NewEntry
+from headgate.core.manifest import ADDED, DATA_MANIFEST, NewEntry
 from headgate.core.manifest_list import ManifestList
-from headgate.core.manifest_merge import MergeManifests
 from headgate.core.value import Record
 from headgate.format.manifest_encode import EncodedManifest, ManifestEncoder
 from headgate.format.manifest_list_encode import encode_manifest_list
@@ -40,7 +39,13 @@ def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAp
     encoded = encoder.finish()
     folder, unique = metadata_folder(envelope.location, envelope.properties), new_uuid()
     path = f"{folder}/{snapshot_id}-m-{unique}.avro"
-    manifest = describe_manifest(path, encoded, wanted, DATA_MANIFEST)
+    manifest = encoded.describe(
+        path,
+        spec_id=wanted.spec_id,
+        content=DATA_MANIFEST,
+        snapshot_id=snapshot_id,
+        sequence_number=wanted.sequence_number,
+    )
     listed, next_row_id = list_next(wanted.manifests, (manifest,), envelope, rest=wanted.rest)
     data = encode_manifest_list(
         listed,
@@ -52,29 +57,3 @@ def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAp
     )
     location = f"{folder}/snap-{snapshot_id}-{unique}.avro"
     return EncodedAppend(path, encoded, entries, location, data, listed, next_row_id)
-
-
-def describe_manifest(
-    location: str,
-    encoded: EncodedManifest,
-    wanted: WriteManifest | MergeManifests | AppendFiles,
-    content: ManifestContent,
-) -> ManifestFile:
-    """What the list says of a manifest that was just encoded."""
-    number, least = wanted.sequence_number, encoded.min_sequence_number
-    return ManifestFile(
-        manifest_path=location,
-        manifest_length=len(encoded.data),
-        partition_spec_id=wanted.spec_id,
-        content=content,
-        sequence_number=number,
-        min_sequence_number=number if least is None else least,
-        added_snapshot_id=wanted.snapshot_id,
-        added_files_count=encoded.added_files_count,
-        existing_files_count=encoded.existing_files_count,
-        deleted_files_count=encoded.deleted_files_count,
-        added_rows_count=encoded.added_rows_count,
-        existing_rows_count=encoded.existing_rows_count,
-        deleted_rows_count=encoded.deleted_rows_count,
-        partitions=encoded.partitions,
-    )

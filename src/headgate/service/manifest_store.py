@@ -25,7 +25,7 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
-from headgate.service.append_files import describe_manifest, encode_append
+from headgate.service.append_files import encode_append
 from headgate.service.kept_entries import CachedEntries, Written, count_bytes, inherit
 from headgate.service.list_tails import ListTails
 from headgate.service.live_paths import LivePaths, LoadFootprints
@@ -282,7 +282,13 @@ class ManifestStore:
             self._made.setdefault(wanted.snapshot_id, []).append(location)
             while len(self._made) > _LISTS_MAX:
                 self._made.popitem(last=False)
-        return describe_manifest(location, encoded, wanted, wanted.content)
+        return encoded.describe(
+            location,
+            spec_id=wanted.spec_id,
+            content=wanted.content,
+            snapshot_id=wanted.snapshot_id,
+            sequence_number=wanted.sequence_number,
+        )
 
     def append(self, wanted: AppendFiles, write: Write) -> Appended | None:
         """As `write_manifest` and `write_list`, unless a path may be live; nothing is written before both are made."""
