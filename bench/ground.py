@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
 _TOP_OF_TREE = 0x00020000  # FS_TOPDIR_FL of <linux/fs.h>; `chattr +T` sets the same
 _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602
@@ -25,7 +26,9 @@ def fresh_folder(prefix: str = "headgate-bench-") -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=prefix) as top:
         with suppress(OSError):  # only ext4 knows the mark, and nothing but speed depends on it
             _spread(top)
-        folder = Path(top) / "here"
+        folder = Path(top) / token_hex(
+            8
+        )  # ext4 looks for a place on the disk from the name on: one name, one place
         folder.mkdir()
         yield folder
 

@@ -238,6 +238,40 @@ def test_a_database_of_the_fifth_version_keeps_its_rows_and_order_and_shuts_olde
     store.close()
 
 
+def test_what_a_service_of_the_sixth_version_had_staged_is_there_after_the_upgrade(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    open_as_it_was(url, 6)
+    for statement in (
+        "INSERT INTO namespaces VALUES ('db', NULL, 'db', '{}', 1)",
+        "INSERT INTO entries VALUES ('x', 'db', 't', 'table', 'u', 3, 0, 's3://l', 'm', NULL, NULL, 2, 1, 1, x'7b7d')",
+        "INSERT INTO indexed_facts VALUES ('x', 10, 4, x'66')",
+        "INSERT INTO staged (kind, t1, n1, n2, n3, n4, body) "
+        "VALUES (1, 'x', 0, 0, 10, 10, x'61'), (1, 'x', 1, 0, 0, NULL, x'62')",
+        "INSERT INTO staged (kind, t1, t2, t3, n1, n2, body) VALUES (2, 'k', 'ann', 'f', 200, 1, x'')",
+        "INSERT INTO staged (kind, t1, t2, t3, t4, t5, t6, n1, n2, body) "
+        "VALUES (3, 'a', 'db', 't', 'x', 'ann', 'k', 5, 7, x'7b7d')",
+        "INSERT INTO staged (kind, t1, n1, n2, body) VALUES (4, 'x', 10, 5, x'67'), (4, 'x', 11, NULL, x'68')",
+        "INSERT INTO journal VALUES (3, 'first', 1, NULL, 0, x'01')",
+    ):
+        run_sql(url, statement)
+    catalog = Catalog(open_store(url))
+    store = catalog.store
+    assert versions_of(url) == newest(url)
+    assert catalog.positions() == ([0], [0])
+    assert (key := store.load_key("ann", "k")) is not None
+    assert (key.fingerprint, key.status, key.created_at_ms) == ("f", 200, 1)
+    assert [
+        (one.sequence, one.event.kind, one.event.at_ms) for one in store.read_events(after=0, limit=9)
+    ] == [(5, "a", 7)]
+    assert store.load_footprints(EntryId("x"), [10, 11]) == {10: b"g", 11: b"h"}
+    assert store.read_journal(before_ms=9, limit=9) == [JournalledFile("first", b"\1", 1)]
+    with pytest.raises(sqlite3.OperationalError, match="t1"):  # as an older service stages
+        run_sql(url, "INSERT INTO staged (kind, t1) VALUES (2, 'k')")
+    catalog.must(put_event("next"))
+    assert [one.sequence for one in store.read_events(after=0, limit=9)] == [5, 6]
+    store.close()
+
+
 def test_opening_again_keeps_what_is_there(url: str) -> None:
     first = open_store(url)
     Catalog(first).must(namespace("a"))

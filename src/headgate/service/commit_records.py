@@ -52,11 +52,17 @@ def added_snapshots(updates: Iterable[TableUpdate]) -> tuple[Snapshot, ...]:
 
 
 def key_operation(
-    work: Work, share: Share, published: Published, *, now_ms: int, heads: Sequence[Head | None] = ()
+    work: Work,
+    share: Share,
+    published: Published,
+    *,
+    now_ms: int,
+    heads: Sequence[Head | None] = (),
+    is_first: bool = False,
 ) -> PutKey:
     """The verdict of a member that is published by the same write; without parts it changed nothing.
 
-    `heads` are those of a commit that changed nothing.
+    `heads` are those of a commit that changed nothing; `is_first`: no write was sent for it before.
     """
     replay = dict(work.replay)
     if replay["kind"] == "table":
@@ -81,7 +87,8 @@ def key_operation(
             status=work.status,
             body=_ENCODE(replay),
             created_at_ms=now_ms,
-        )
+        ),
+        is_new=is_first and work.caller.key is None,
     )
 
 

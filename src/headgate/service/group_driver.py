@@ -327,7 +327,8 @@ class GroupDriver:
         now_ms, works, manifests = self._services.clock_ms(), self._works, self._services.manifests
         published = {c.target: (c, head) for c, head in zip(effect.candidates, heads, strict=True)}
         records: list[store.Operation] = [
-            key_operation(works[share.member], share, published, now_ms=now_ms) for share in effect.shares
+            key_operation(works[share.member], share, published, now_ms=now_ms, is_first=effect.attempt == 1)
+            for share in effect.shares
         ]
         records += event_operations(works, effect.shares, published, now_ms=now_ms)
         for candidate, head in published.values():

@@ -271,9 +271,13 @@ class MarkCheckpoint:
 
 
 class PutKey(Record):
-    """Store a verdict; refused when the (principal, key) is already there."""
+    """Store a verdict; refused when the (principal, key) is already there.
+
+    A key that was drawn for this very write is new: nobody else can have stored it.
+    """
 
     record: KeyRecord
+    is_new: bool = False
 
 
 class PutEvent(Record):

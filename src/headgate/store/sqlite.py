@@ -390,7 +390,7 @@ class SqliteStore:
 
     def drop_files(self, locations: Sequence[str]) -> None:
         """These files are durable, or not wanted any more."""
-        self._transact(lambda db: self._staged.journal.drop_files(db, locations))
+        self._submit(lambda db: self._staged.drop_files(db, locations))
 
     def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
         """What these snapshots brought, of those that it is known of."""

@@ -121,6 +121,31 @@ def put_head(db: Connection, swap: SwapEntry, standing: Standing) -> None:
     invariant(swapped == 1, "a row whose version was just read under the write lock is swapped")
 
 
+# What nearly every swap does: the row is the one that was expected, its place stays, its positions are free. Anything else
+# changes no row, and is looked at closer.
+_SWAP_PLAIN = """
+UPDATE entries SET version = version + 1, uuid = ?1, metadata_location = ?2, next_snapshot_position = ?3,
+    next_history_position = ?4, envelope = ?5
+WHERE id = ?6 AND version = ?7 AND location = ?8 AND is_stale = 1 AND next_snapshot_position <= ?9
+    AND next_history_position <= ?10
+"""
+
+
+def put_plain_head(db: Connection, swap: SwapEntry) -> bool:
+    """Publish a candidate that adds to both logs, by one statement; False: nothing was changed, see what stands there."""
+    snapshots, history = swap.logs.get(Stream.SNAPSHOTS), swap.logs.get(Stream.HISTORY)
+    if snapshots is None or history is None or swap.checkpointed or not (snapshots.added and history.added):
+        return False
+    if snapshots.removed or history.removed:
+        return False
+    first, first_entry = snapshots.added[0].position, history.added[0].position
+    after = position_after(snapshots.added, least=first, told=snapshots.next_position)
+    after_entry = position_after(history.added, least=first_entry, told=history.next_position)
+    head = (swap.uuid, swap.metadata_location, after, after_entry, swap.envelope)
+    expected = (swap.id, swap.expected_version, swap.location, first, first_entry)
+    return db.execute(_SWAP_PLAIN, (*head, *expected)).rowcount == 1
+
+
 _REMOVE_ITEM = "DELETE FROM indexed_log WHERE entry_id = ? AND stream = ? AND position = ?"
 
 

@@ -11,14 +11,14 @@ Never begins or ends a transaction: that is `sqlite.py`'s.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from headgate.errors import invariant
 from headgate.store.base import JournalledFile, PutFile
 from headgate.store.rows import file_of, file_row
-from headgate.store.sqlite_upkeep import insert_rows, write_rows
+from headgate.store.sqlite_upkeep import first_of_last, insert_rows, write_rows
 
 Connection = sqlite3.Connection
 
@@ -45,6 +45,19 @@ class SqliteJournal:
             self._numbers[row[0]] = 0
         first = insert_rows(db, _PUT_FILE, rows)
         self._numbers.update((row[0], number) for number, row in enumerate(rows, first))
+        self._bound()
+
+    def knows(self, locations: Iterable[str]) -> bool:
+        """Whether any of these is remembered."""
+        return not self._numbers.keys().isdisjoint(locations)
+
+    def remember(self, db: Connection, locations: Sequence[str]) -> None:
+        """The rows of these files, and no others, were the last to be put, in this order."""
+        first = first_of_last(db, len(locations))
+        self._numbers.update((location, number) for number, location in enumerate(locations, first))
+        self._bound()
+
+    def _bound(self) -> None:
         if len(self._numbers) > _REMEMBERED_MAX:
             self.forget()
 
@@ -60,9 +73,13 @@ class SqliteJournal:
         self._numbers.clear()
 
 
+# What is staged was put after all that is in the journal.
 _READ_JOURNAL = """
-SELECT location, data, created_at_ms, base, tail_bytes FROM journal
-WHERE created_at_ms < ? ORDER BY number LIMIT ?
+SELECT location, data, created_at_ms, base, tail_bytes FROM (
+    SELECT 0 AS part, number, location, data, created_at_ms, base, tail_bytes FROM journal WHERE created_at_ms < ?1
+    UNION ALL
+    SELECT 1, number, location, data, created_at_ms, base, tail_bytes FROM staged_files WHERE created_at_ms < ?1)
+ORDER BY part, number LIMIT ?2
 """
 
 

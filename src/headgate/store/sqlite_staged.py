@@ -1,8 +1,9 @@
 """Rows are staged: what a commit adds is put at the end of one table, and moved into the indexed tables many at a time.
 
-Theory. A swap updates one row of `entries`, which is where it is decided, and adds rows to the log, the keys, the events and
-the facts. With their indexes those are a dozen and a half pages for a handful of rows, and pages are what a commit costs. So
-they go to `staged`, which has no index, in the same transaction; views make every read see both parts (migration 0006).
+Theory. A swap updates one row of `entries`, which is where it is decided, and adds to the log, the keys, the events, facts
+and the journal. With their indexes those are two dozen pages for a handful of rows, and pages are what a commit costs.
+So they go to `staged`, which has no index, in the same transaction, and all that a commit adds is one row there; views make
+every read see both parts (migration 0007). Files that are dropped before they were moved are never written a second time.
 Three things must not be lost by that:
 
 - *Once is once.* A key or a tag that is staged is in no index. So the writer remembers those that it has staged, and looks
@@ -22,15 +23,17 @@ indexed tables (`sqlite_write.py`). The journal's is one, which drops files seve
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import zip_longest
+
+import msgspec
 
 from headgate.core.encoded_log import LogItem
+from headgate.errors import invariant
 from headgate.store import sqlite_facts, sqlite_write
 from headgate.store.base import (
     CheckEntry,
     EntryId,
-    Event,
-    KeyRecord,
     Operation,
     PutEvent,
     PutFile,
@@ -41,16 +44,24 @@ from headgate.store.base import (
     Stream,
     SwapEntry,
 )
-from headgate.store.rows import Row, event_row
-from headgate.store.sqlite_entries import check_entry, find_duplicate_tag, find_standing, put_head, refuse
+from headgate.store.rows import Row, event_row, file_row, key_row
+from headgate.store.sqlite_entries import (
+    check_entry,
+    find_duplicate_tag,
+    find_standing,
+    put_head,
+    put_plain_head,
+    refuse,
+)
 from headgate.store.sqlite_facts import FactsRow, Footprints, facts_of
 from headgate.store.sqlite_journal import SqliteJournal
+from headgate.store.sqlite_upkeep import write_rows
 
 Connection = sqlite3.Connection
 Tag = tuple[EntryId, int, int]  # entry, stream, tag
 
 ROWS_MAX = (
-    500  # a commit has five; whoever reads looks at all of them, and whoever moves them keeps others waiting
+    200  # a commit has one; whoever reads looks at all of them, and whoever moves them keeps others waiting
 )
 _OPERATIONS_MAX = 64  # ten commits and more share the pages of the indexes, and would gain nothing
 
@@ -74,9 +85,20 @@ _LAST_SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = 'indexed_events'"
 
 _FIND_KEY = "SELECT 1 FROM indexed_keys WHERE principal = ? AND key = ?"
 
-_STAGE = """
-INSERT INTO staged (kind, t1, t2, t3, t4, t5, t6, n1, n2, n3, n4, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+# The parts of a row, in the order in which `_Batch.rows` puts them together.
+_PARTS = (
+    "key, principal, fingerprint, status, key_body, created_at_ms",
+    "sequence, kind, namespace, name, event_entry_id, event_principal, event_key, at_ms, payload",
+    "facts_entry_id, snapshot_id, facts_sequence, footprint",
+    "a_entry_id, a_stream, a_position, a_key, a_tag, a_body",
+    "b_entry_id, b_stream, b_position, b_key, b_tag, b_body",
+    "a_location, a_data, a_created_at_ms, a_base, a_tail_bytes",
+    "b_location, b_data, b_created_at_ms, b_base, b_tail_bytes",
+)
+_WIDTHS = [part.count(",") + 1 for part in _PARTS]
+_NO_KEY, _NO_EVENT, _NO_FACTS, _NO_ITEM, _, _NO_FILE, _ = [(None,) * width for width in _WIDTHS]
+
+_STAGE = f"INSERT INTO staged ({', '.join(_PARTS)}) VALUES ({', '.join('?' * sum(_WIDTHS))})"
 
 
 class Staged:
@@ -91,6 +113,7 @@ class Staged:
         self._rows = 0
         self._keys: set[tuple[str, str]] = set()
         self._tags: set[Tag] = set()
+        self._files: dict[str, None] = {}  # in the order of their rows
         self._next_sequence: int | None = None  # None: as the database says, and then nothing is staged
 
     # --- what is remembered, and whether it is right ------------------------------------------------------
@@ -128,38 +151,55 @@ class Staged:
             self.move(db)
         return self._stage(db, operations)
 
-    def move(self, db: Connection) -> None:
-        """Move all rows into the indexed tables, to which the caller may write then."""
+    def move(self, db: Connection, *, but_files: Collection[str] = ()) -> None:
+        """Move all rows into the indexed tables, to which the caller may write then; these files are dropped instead."""
         self._changes += 1
         self._next_sequence = None
         if self._is_known and not self._rows:
             return
         for statement in _MOVE:
             db.execute(statement)
+        self._move_files(db, but_files)
+        db.execute(_DELETE)
         self._rows = 0
         self._keys.clear()
         self._tags.clear()
+        self._files.clear()
         self._is_known = True
+
+    def _move_files(self, db: Connection, but_files: Collection[str]) -> None:
+        left = [location for location in self._files if location not in but_files]
+        if left or not self._is_known:
+            db.execute(_MOVE_FILES, (msgspec.json.encode(list(but_files)).decode(),))
+            if self._is_known:
+                self.journal.remember(db, left)
+
+    def drop_files(self, db: Connection, locations: Sequence[str]) -> None:
+        """These files are durable, or not wanted any more; all rows are moved."""
+        staged = {one for one in locations if one in self._files} if self._is_known else set[str]()
+        self.move(db, but_files=staged)
+        self.journal.drop_files(db, [location for location in locations if location not in staged])
 
     def _stage(self, db: Connection, operations: Sequence[Operation]) -> Refused | None:
         batch = _Batch()
         refused = self._collect(db, operations, batch)
         # Of all that do not hold the first is named, and the keys come before what was refused.
-        for pair, (at, _) in batch.keys.items():
-            if pair in self._keys or db.execute(_FIND_KEY, pair).fetchone() is not None:
+        for pair, (at, put) in batch.keys.items():
+            if pair in self._keys or not (put.is_new or db.execute(_FIND_KEY, pair).fetchone() is None):
                 return Refused(at, Reason.KEY_EXISTS, detail=pair[1])
         if refused is not None:
             return refused
+        files = dict.fromkeys([put.file.location for put in batch.files])
+        is_first = len(files) == len(batch.files) and self._files.keys().isdisjoint(files)
+        invariant(is_first and not self.journal.knows(files), f"a file is journalled once: {[*files]}")
         sequence = self._find_next_sequence(db)
         rows = batch.rows(sequence)
         self._changes += 1
-        if rows:
-            db.executemany(_STAGE, rows)
-        if batch.files:
-            self.journal.put_files(db, batch.files)
+        write_rows(db, _STAGE, rows)
         self._rows += len(rows)
         self._keys |= batch.keys.keys()
         self._tags |= batch.tags
+        self._files |= files
         self._next_sequence = sequence + len(batch.events)
         return None
 
@@ -170,7 +210,7 @@ class Staged:
             if isinstance(one, SwapEntry):
                 refused = self._swap(db, one, batch)
             elif isinstance(one, PutKey):
-                refused = batch.add_key(index, one.record)
+                refused = batch.add_key(index, one)
             elif isinstance(one, PutEvent):
                 batch.events.append(one)
             elif isinstance(one, PutFootprint):
@@ -184,7 +224,7 @@ class Staged:
         return None
 
     def _swap(self, db: Connection, swap: SwapEntry, batch: _Batch) -> Refused | None:
-        standing = find_standing(db, swap)
+        standing = None if put_plain_head(db, swap) else find_standing(db, swap)
         if isinstance(standing, Refused):
             return standing
         for stream, delta in swap.logs.items():
@@ -195,7 +235,8 @@ class Staged:
                 return refuse(Reason.DUPLICATE_TAG, str(min(staged)[2]))
             batch.tags |= tags
             batch.items += _item_rows(swap.id, stream, delta.added)
-        put_head(db, swap, standing)
+        if standing is not None:
+            put_head(db, swap, standing)
         return None
 
     def _find_next_sequence(self, db: Connection) -> int:
@@ -211,48 +252,50 @@ class _Batch:
     def __init__(self) -> None:
         self.items: list[Row] = []
         self.tags: set[Tag] = set()
-        self.keys: dict[tuple[str, str], tuple[int, KeyRecord]] = {}  # with the indexes of their operations
+        self.keys: dict[tuple[str, str], tuple[int, PutKey]] = {}  # with the indexes of their operations
         self.events: list[PutEvent] = []
         self.footprints: Footprints = {}
         self.files: list[PutFile] = []
 
-    def add_key(self, index: int, record: KeyRecord) -> Refused | None:
+    def add_key(self, index: int, put: PutKey) -> Refused | None:
         """Refused if it is here already."""
-        pair = (record.principal, record.key)
+        pair = (put.record.principal, put.record.key)
         if pair in self.keys:
-            return refuse(Reason.KEY_EXISTS, record.key)
-        self.keys[pair] = (index, record)
+            return refuse(Reason.KEY_EXISTS, put.record.key)
+        self.keys[pair] = (index, put)
         return None
 
     def rows(self, sequence: int) -> list[Row]:
-        """The rows to be staged, if the first event gets this sequence."""
+        """The rows to be staged, if the first event gets this sequence: as few as hold it all."""
         facts: list[FactsRow] = facts_of(self.events, self.footprints, first=sequence)
-        facts += [(id, snapshot_id, None, body) for (id, snapshot_id), body in self.footprints.items()]
+        if self.footprints:
+            facts += [(id, snapshot_id, None, body) for (id, snapshot_id), body in self.footprints.items()]
+        files = [file_row(put.file) for put in self.files]
+        parts = zip_longest(
+            [key_row(put.record) for _, put in self.keys.values()],
+            [(number, *event_row(put.event)) for number, put in enumerate(self.events, sequence)],
+            facts,
+            self.items[::2],
+            self.items[1::2],
+            files[::2],
+            files[1::2],
+        )
         return [
-            *self.items,
-            *[_key_row(record) for _, record in self.keys.values()],
-            *[_event_row(number, put.event) for number, put in enumerate(self.events, sequence)],
-            *[(4, row[0], *_FIVE, row[1], row[2], None, None, row[3]) for row in facts],
+            (
+                *(key or _NO_KEY),
+                *(event or _NO_EVENT),
+                *(known or _NO_FACTS),
+                *(item or _NO_ITEM),
+                *(another_item or _NO_ITEM),
+                *(file or _NO_FILE),
+                *(another_file or _NO_FILE),
+            )
+            for key, event, known, item, another_item, file, another_file in parts
         ]
 
 
-# --- rows as they are staged: kind, six texts, four numbers, body; the views of migration 0006 tell which is what --------
-
-_FIVE = (None,) * 5
-
-
 def _item_rows(id: EntryId, stream: Stream, items: Sequence[LogItem]) -> list[Row]:
-    return [(1, id, *_FIVE, stream.value, item.position, item.key, item.tag, item.body) for item in items]
-
-
-def _key_row(record: KeyRecord) -> Row:
-    texts = (record.key, record.principal, record.fingerprint, None, None, None)
-    return (2, *texts, record.status, record.created_at_ms, None, None, record.body)
-
-
-def _event_row(sequence: int, event: Event) -> Row:
-    *texts, at_ms, payload = event_row(event)
-    return (3, *texts, sequence, at_ms, None, None, payload)
+    return [(id, stream.value, item.position, item.key, item.tag, item.body) for item in items]
 
 
 # --- moving ----------------------------------------------------------------------------------------------
@@ -272,5 +315,12 @@ INSERT INTO indexed_events (sequence, kind, namespace, name, entry_id, principal
 SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload FROM staged_events ORDER BY number
 """,
     sqlite_facts.MOVE_FACTS,
-    "DELETE FROM staged",
 )
+
+_MOVE_FILES = """
+INSERT INTO journal (location, created_at_ms, base, tail_bytes, data)
+SELECT location, created_at_ms, base, tail_bytes, data FROM staged_files
+WHERE location NOT IN (SELECT value FROM json_each(?)) ORDER BY number
+"""
+
+_DELETE = "DELETE FROM staged"

@@ -46,7 +46,12 @@ def insert_rows(db: Connection, insert: str, rows: Sequence[Row]) -> int:
     if len(rows) == 1 and (rowid := db.execute(insert, rows[0]).lastrowid) is not None:
         return rowid
     db.executemany(insert, rows)
-    return int(db.execute(_LAST_ROWID).fetchone()[0]) - len(rows) + 1  # the write lock is ours
+    return first_of_last(db, len(rows))
+
+
+def first_of_last(db: Connection, count: int) -> int:
+    """The number of the first of so many rows that were the last to be inserted; the write lock is ours."""
+    return int(db.execute(_LAST_ROWID).fetchone()[0]) - count + 1
 
 
 def find_repeated(db: Connection, insert: str, rows: Sequence[Row]) -> int | None:
