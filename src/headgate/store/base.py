@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import IntEnum, StrEnum
 from typing import Protocol
 
 from headgate.core.encoded_log import LogDelta, LogItem
@@ -74,7 +74,7 @@ class Kind(StrEnum):
     VIEW = "view"
 
 
-class Stream(Enum):
+class Stream(IntEnum):
     """The two logs of a table's head."""
 
     SNAPSHOTS = 0

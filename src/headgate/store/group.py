@@ -71,7 +71,10 @@ def fail_all(members: Sequence[Member[W, R]], error: HeadgateError) -> None:
 
 
 class Group(Generic[W, R]):
-    """The queue before a few places to write at. `run` settles or fails every member it is given."""
+    """The queue before a few places to write at. `run` settles or fails every member it is given.
+
+    `run_alone` does the same for one who finds a place free, without a member for it: what it gives is the outcome.
+    """
 
     def __init__(
         self,
@@ -80,8 +83,9 @@ class Group(Generic[W, R]):
         members_max: int,
         batches_max: int,
         wait_max_s: float,
+        run_alone: Callable[[W], R] | None = None,
     ) -> None:
-        self._run = run
+        self._run, self._run_alone = run, run_alone
         self._members_max = members_max
         self._batches_max = batches_max
         self._wait_max_s = wait_max_s
@@ -95,6 +99,16 @@ class Group(Generic[W, R]):
         Who says how long he waits for a place is told WouldWait after that, and shares his place with nobody: others
         are not to be told so too, and might have to be waited for.
         """
+        if self._run_alone is not None:
+            with self._lock:
+                is_alone = self._running < self._batches_max
+                self._running += is_alone
+            if is_alone:
+                try:
+                    return self._run_alone(work)
+                finally:
+                    with self._lock:
+                        self._pass_on()
         member: Member[W, R] = Member(work, is_in_hurry=wait_max_s is not None)
         with self._lock:
             if self._running < self._batches_max:

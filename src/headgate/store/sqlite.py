@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,6 +71,7 @@ Work = Callable[[sqlite3.Connection], Any]
 T = TypeVar("T")
 
 _MEMBERS_MAX = 256
+_TAKEN_BACK = (Refused, Exception)  # outcomes of a member whose writes are not to stay
 
 _IDLE_READERS_MAX = 8
 _HEADERS_A_PAGE = 500
@@ -78,9 +79,15 @@ _HURRY_S = 0.020  # who waits for nobody waits so long: a neighbour's transactio
 
 
 class _Hurry(threading.local):
-    """Until when this thread waits for others, if it is in a hurry; by the monotonic clock."""
+    """Until when this thread waits for others, if it is in a hurry; by the monotonic clock. It is while this is entered."""
 
     until: float | None = None
+
+    def __enter__(self) -> None:
+        self.until = time.monotonic() + _HURRY_S
+
+    def __exit__(self, *_: object) -> None:
+        self.until = None
 
 
 class SqliteStore:
@@ -104,6 +111,7 @@ class SqliteStore:
             members_max=_MEMBERS_MAX,
             batches_max=1,
             wait_max_s=busy_timeout_ms / 1000,
+            run_alone=self._write_alone,
         )
         self._lock = threading.Lock()  # held while the writer is in use
         self._staged = Staged(rows_max=staged_max)
@@ -122,14 +130,9 @@ class SqliteStore:
         """Apply all of them in one durable transaction, or none."""
         return self._submit(lambda db: self._staged.write(db, operations))
 
-    @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def at_once(self) -> AbstractContextManager[None]:
         """While it lasts, a write of this thread that would have to wait long for another's raises WouldWait instead."""
-        self._hurry.until = time.monotonic() + _HURRY_S
-        try:
-            yield
-        finally:
-            self._hurry.until = None
+        return self._hurry
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         migrate(db)
@@ -160,6 +163,10 @@ class SqliteStore:
                 return
         tell_all(members, outcomes)
 
+    def _write_alone(self, work: Work) -> Any:
+        with self._lock:
+            return self._run_transaction((work,))[0]
+
     def _run_transaction(self, works: Sequence[Work]) -> list[object]:
         """What each of them gave or raised, durable; raises what befell the transaction."""
         db = self._begin()
@@ -171,7 +178,7 @@ class SqliteStore:
             if isinstance(error, sqlite3.Error):
                 raise translate(error) from error
             raise
-        if all(isinstance(outcome, Refused | Exception) for outcome in outcomes):
+        if all(isinstance(outcome, _TAKEN_BACK) for outcome in outcomes):
             self._roll_back(db, mark)
         else:
             self._commit(db)
@@ -187,7 +194,7 @@ class SqliteStore:
             if not db.in_transaction:  # some errors (disk full, I/O) roll back everything
                 raise
             outcome = translate(error) if isinstance(error, sqlite3.Error) else error
-        if isinstance(outcome, Refused | Exception):
+        if isinstance(outcome, _TAKEN_BACK):
             self._staged.take_back(mark)
             db.execute("ROLLBACK TO member")
         db.execute("RELEASE member")

@@ -156,7 +156,7 @@ def swap_entry(db: Connection, swap: SwapEntry) -> Refused | None:
         return standing
     for stream, delta in swap.logs.items():
         if delta.removed:
-            db.executemany(_REMOVE_ITEM, [(swap.id, stream.value, position) for position in delta.removed])
+            db.executemany(_REMOVE_ITEM, [(swap.id, stream, position) for position in delta.removed])
         if (duplicate := find_duplicate_tag(db, swap.id, stream, delta.added)) is not None:
             return duplicate
         _add_items(db, swap.id, stream, delta.added)
@@ -168,7 +168,7 @@ _ADD_ITEM = "INSERT INTO indexed_log (entry_id, stream, position, key, tag, body
 
 
 def _add_items(db: Connection, id: EntryId, stream: Stream, items: Sequence[LogItem]) -> None:
-    rows = [(id, stream.value, item.position, item.key, item.tag, item.body) for item in items]
+    rows = [(id, stream, item.position, item.key, item.tag, item.body) for item in items]
     write_rows(db, _ADD_ITEM, rows)
 
 
@@ -187,12 +187,13 @@ def find_duplicate_tag(
     tags = [item.tag for item in items if item.tag is not None]
     if not tags:
         return None
-    if (tag := repeated_tag(items)) is not None:
-        return refuse(Reason.DUPLICATE_TAG, str(tag))
     if len(tags) == 1:
-        row = db.execute(_FIND_TAG, (id, stream.value, tags[0])).fetchone()
-    else:  # a list of numbers is written in JSON as in Python
-        row = db.execute(_FIND_TAGS, (str(tags), id, stream.value)).fetchone()
+        row = db.execute(_FIND_TAG, (id, stream, tags[0])).fetchone()
+    else:
+        if (tag := repeated_tag(items)) is not None:
+            return refuse(Reason.DUPLICATE_TAG, str(tag))
+        # A list of numbers is written in JSON as in Python.
+        row = db.execute(_FIND_TAGS, (str(tags), id, stream)).fetchone()
     return None if row is None else refuse(Reason.DUPLICATE_TAG, str(row[0]))
 
 

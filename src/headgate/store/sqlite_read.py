@@ -103,7 +103,7 @@ def _load_entry(db: Connection, place: tuple[str, str], known: Known) -> Entry |
         if position >= beyond[stream]:
             logs[stream] = ()  # the caller holds all of them
         else:
-            items = db.execute(_LOAD_ITEMS, (row[0], stream.value, position))
+            items = db.execute(_LOAD_ITEMS, (row[0], stream, position))
             logs[stream] = tuple(LogItem(*item) for item in items)
     return entry_of(row, logs)
 

@@ -28,7 +28,6 @@ from itertools import zip_longest
 
 import msgspec
 
-from headgate.core.encoded_log import LogItem
 from headgate.errors import invariant
 from headgate.store import sqlite_facts, sqlite_write
 from headgate.store.base import (
@@ -41,7 +40,6 @@ from headgate.store.base import (
     PutKey,
     Reason,
     Refused,
-    Stream,
     SwapEntry,
 )
 from headgate.store.rows import Row, event_row, file_row, key_row
@@ -227,14 +225,16 @@ class Staged:
         standing = None if put_plain_head(db, swap) else find_standing(db, swap)
         if isinstance(standing, Refused):
             return standing
+        id = swap.id
         for stream, delta in swap.logs.items():
-            if (refused := find_duplicate_tag(db, swap.id, stream, delta.added)) is not None:
+            if (refused := find_duplicate_tag(db, id, stream, delta.added)) is not None:
                 return refused
-            tags = {(swap.id, stream.value, item.tag) for item in delta.added if item.tag is not None}
-            if staged := tags & self._tags or tags & batch.tags:
-                return refuse(Reason.DUPLICATE_TAG, str(min(staged)[2]))
-            batch.tags |= tags
-            batch.items += _item_rows(swap.id, stream, delta.added)
+            tags = {(id, int(stream), item.tag) for item in delta.added if item.tag is not None}
+            if tags:
+                if staged := tags & self._tags or tags & batch.tags:
+                    return refuse(Reason.DUPLICATE_TAG, str(min(staged)[2]))
+                batch.tags |= tags
+            batch.items += [(id, stream, one.position, one.key, one.tag, one.body) for one in delta.added]
         if standing is not None:
             put_head(db, swap, standing)
         return None
@@ -292,10 +292,6 @@ class _Batch:
             )
             for key, event, known, item, another_item, file, another_file in parts
         ]
-
-
-def _item_rows(id: EntryId, stream: Stream, items: Sequence[LogItem]) -> list[Row]:
-    return [(id, stream.value, item.position, item.key, item.tag, item.body) for item in items]
 
 
 # --- moving ----------------------------------------------------------------------------------------------
