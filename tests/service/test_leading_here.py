@@ -233,6 +233,58 @@ def test_a_small_commit_is_led_where_the_loop_calls_and_may_not_wait() -> None:
         assert desk.loop.is_idle
 
 
+def test_a_small_commit_of_who_is_alone_is_led_where_it_is_submitted() -> None:
+    with opened() as desk:
+        desk.gates.lead_by(desk.loop.soon, lambda: True)
+        for key in "ab":
+            desk.submit(key)
+            assert desk.told[key] == [DONE]
+        assert desk.crew.ways == [("a", HERE), ("b", HERE)]
+        assert not desk.gates.is_busy(LEFT)
+        assert (desk.gates.depth, desk.loop.is_idle) == (0, True)
+        desk.submit("C")
+        assert desk.verdicts("C") == [DONE]
+        assert desk.crew.ways[2:] == [("C", THREADS)]
+
+
+def test_who_is_alone_comes_after_what_is_under_way() -> None:
+    with opened(shut=True) as desk:
+        desk.gates.lead_by(desk.loop.soon, lambda: True)
+        desk.submit("A")
+        assert desk.crew.begun.acquire(timeout=WAIT_S)
+        desk.submit("b")
+        assert not desk.is_told("b")
+        desk.crew.may_end.set()
+        desk.loop.turn()
+        assert desk.verdicts() == [DONE] * 2
+        with desk.gates.hold([RIGHT]):
+            desk.submit("c", target=RIGHT)
+            assert not desk.is_told("c")
+        desk.loop.turn()
+        assert desk.crew.ways == [("A", THREADS), ("b", HERE), ("c", HERE)]
+
+
+def test_who_is_alone_and_has_to_wait_goes_on_in_a_thread_or_in_the_loop_s_turn() -> None:
+    with opened(waits="a") as desk:
+        desk.gates.lead_by(desk.loop.soon, lambda: True)
+        desk.crew.stretches["b"] = 2
+        desk.submit("a")
+        assert desk.verdicts("a") == [DONE]
+        assert desk.crew.ways == [("a", HERE), ("a", THREADS)]
+        desk.submit("b")
+        assert not desk.is_told("b")
+        desk.loop.turn(2)
+        assert desk.verdicts("b") == [DONE]
+
+
+def test_a_crash_of_who_is_alone_is_told_as_unknown_and_the_gate_goes_on() -> None:
+    with opened(crashes="a") as desk:
+        desk.gates.lead_by(desk.loop.soon, lambda: True)
+        desk.submit("ab")
+        assert isinstance(desk.told["a"][0], Unknown)
+        assert desk.told["b"] == [DONE]
+
+
 def test_a_commit_that_is_not_small_is_led_in_a_thread() -> None:
     with opened() as desk:
         desk.submit("A")

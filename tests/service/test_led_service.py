@@ -94,10 +94,10 @@ class Block:
 
 
 @contextmanager
-def served(folder: Path, *, strict: bool = False) -> Iterator[AppClient]:
+def served(folder: Path, *, strict: bool = False, counts: bool = True) -> Iterator[AppClient]:
     """The service on a port of this machine, as `headgate serve` has it, over SQLite and a local disk.
 
-    `strict`: its event loop refuses what only its own thread may do.
+    `strict`: its event loop refuses what only its own thread may do. `counts`: it knows how many connections there are.
     """
     settings = Settings(
         port=0, warehouse=str(folder / "warehouse"), database=f"sqlite:///{folder / 'catalog.db'}"
@@ -107,13 +107,14 @@ def served(folder: Path, *, strict: bool = False) -> Iterator[AppClient]:
     with open_socket(settings) as listener:
         services = open_services(settings)
         app = build_app(services, settings, all_routes())
-        app.listen_on(listener)
         members = {"bounds": settings, "take": staticmethod(app.take)}
         protocol: Any = type("Protocol", (BoundedProtocol,), members)
         config = uvicorn.Config(
             app, http=protocol, ws="none", lifespan="on", log_config=None, access_log=False
         )
         server = uvicorn.Server(config)
+        # Who does not count its connections leads nobody where he submits.
+        app.listen_on(listener, server.server_state.connections if counts else ())
 
         def serve() -> None:
             if strict:
@@ -138,9 +139,9 @@ def served(folder: Path, *, strict: bool = False) -> Iterator[AppClient]:
             assert not serving.is_alive()
 
 
-@pytest.fixture
-def client(tmp_path: Path, witness: Witness) -> Iterator[AppClient]:
-    with served(tmp_path) as opened_client:
+@pytest.fixture(params=[True, False], ids=["counted", "uncounted"])
+def client(tmp_path: Path, witness: Witness, request: pytest.FixtureRequest) -> Iterator[AppClient]:
+    with served(tmp_path, counts=request.param) as opened_client:
         make_namespace(opened_client)
         yield opened_client
 

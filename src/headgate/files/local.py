@@ -73,11 +73,14 @@ class LocalFiles:
 
     def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
         """Create files at their final names, without a sync, opening each folder once. If one fails, none is left."""
-        find_place = self._folders.find_place
         folders: dict[bytes, list[tuple[Place, Sequence[bytes]]]] = {}
         for location, parts in files:
-            place = find_place(location)
-            folders.setdefault(place.folder.path, []).append((place, parts))
+            place = self._folders.find_place(location)
+            group = folders.get(place.folder.path)
+            if group is None:
+                folders[place.folder.path] = [(place, parts)]
+            else:
+                group.append((place, parts))
         made: list[Place] = []
         try:
             for group in folders.values():

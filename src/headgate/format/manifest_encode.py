@@ -57,6 +57,7 @@ _NO_METRICS = Metrics()
 # v1 requires a block size that nobody reads; this is what Java writes.
 _BLOCK_SIZE = 64 * 1024 * 1024
 _ABSENT, _PRESENT = 0, 1  # the branches of a union with null
+_NULLS = NULL * 3  # neither split offsets nor equality ids nor a sort order
 _END = 0  # of a list or map
 _CONTENT_NAMES = {ManifestContent.DATA: b"data", ManifestContent.DELETES: b"deletes"}
 # Metadata of a manifest of which every entry is EXISTING and has all its numbers written out: it inherits nothing,
@@ -145,6 +146,44 @@ def encode_manifest(
     return encoder.finish()
 
 
+def encode_added(
+    files: Sequence[ContentFile],
+    *,
+    spec: PartitionSpec,
+    schema: Schema,
+    format_version: int,
+    snapshot_id: int,
+) -> EncodedManifest:
+    """As `encode_manifest` for data files that this snapshot adds, whose numbers are all inherited: what appends write."""
+    layout = _find_layout(schema, spec, (format_version, DATA_MANIFEST, "deflate"))
+    partitions = _Partitions(layout) if layout.columns else None
+    container, encode_file = layout.container, _FILES[format_version]
+    begin = _begin_entry((ADDED, snapshot_id, None, None), format_version)
+    row_id = NULL if format_version >= 3 else b""
+    encoded: list[EncodedFile] = []
+    records: list[bytes] = []
+    rows = 0
+    for file in files:
+        if file.spec_id != spec.spec_id or file.content is not DATA_FILE or file.first_row_id is not None:
+            raise InvariantBroken(f"invariant broken: a new data file of its spec; file={file.file_path}")
+        known = encode_file(file, b"" if partitions is None else partitions.encode(file))
+        encoded.append(EncodedFile(file.file_path, container.sync, *known))
+        records.append(b"".join((begin, known[0], row_id, known[1])))
+        rows += file.record_count
+    return EncodedManifest(
+        data=container.header + write_blocks(container, records),
+        added_files_count=len(records),
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=rows,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        min_sequence_number=None,
+        partitions=() if partitions is None else partitions.summaries(),
+        files=tuple(encoded),
+    )
+
+
 class ManifestEncoder:
     """A manifest in the making: entries added one by one, and blocks of settled manifests copied as they are."""
 
@@ -157,10 +196,7 @@ class ManifestEncoder:
         content: ManifestContent,
         codec: str = "deflate",
     ) -> None:
-        kind = (format_version, content, codec)
-        self._layout = _LAYOUTS.get(
-            (schema, spec, *kind), lambda: _layout(_ENCODER.encode(schema), schema.schema_id, spec, kind)
-        )
+        self._layout = _find_layout(schema, spec, (format_version, content, codec))
         self._spec_id, self._version, self._content = spec.spec_id, format_version, content
         self._needs_row_ids = format_version >= 3 and content is ManifestContent.DATA
         self._partitions = _Partitions(self._layout)
@@ -256,6 +292,12 @@ class ManifestEncoder:
 
 
 _LAYOUTS: IdentityCache[_Layout] = IdentityCache()
+
+
+def _find_layout(schema: Schema, spec: PartitionSpec, kind: tuple[int, ManifestContent, str]) -> _Layout:
+    return _LAYOUTS.get(
+        (schema, spec, *kind), lambda: _layout(_ENCODER.encode(schema), schema.schema_id, spec, kind)
+    )
 
 
 @lru_cache(maxsize=256)
@@ -380,20 +422,23 @@ def _file_v1(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
 
 
 def _file_v2(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
-    metrics = file.metrics or _NO_METRICS
-    last = _list_or_null(file.split_offsets)
-    last += _list_or_null(file.equality_ids)
-    last += (_ABSENT,) if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
+    metrics, last = file.metrics or _NO_METRICS, _NULLS
+    if not (file.split_offsets is None and file.equality_ids is None and file.sort_order_id is None):
+        numbers = _list_or_null(file.split_offsets)
+        numbers += _list_or_null(file.equality_ids)
+        numbers += (_ABSENT,) if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
+        last = encode_longs(numbers)
     parts = (
         encode_long(file.content),
         *_begin_file(file, partition),
         encode_longs([file.record_count, file.file_size_in_bytes, *_counts(metrics)]),
         _bounds_or_null(metrics.lower_bounds),
         _bounds_or_null(metrics.upper_bounds),
-        encode_optional_bytes(file.key_metadata),
-        encode_longs(last),
+        NULL if file.key_metadata is None else encode_optional_bytes(file.key_metadata),
+        last,
     )
-    return b"".join(parts), encode_optional_text(file.referenced_data_file)
+    text = file.referenced_data_file
+    return b"".join(parts), NULL if text is None else encode_optional_text(text)
 
 
 def _file_v3(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
@@ -405,8 +450,14 @@ def _file_v3(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
 _FILES = {1: _file_v1, 2: _file_v2, 3: _file_v3}
 
 
-def _begin_file(file: ContentFile, partition: bytes) -> tuple[bytes, bytes, bytes]:
-    return encode_sized(file.file_path.encode()), encode_sized(file.file_format.encode()), partition
+def _begin_file(file: ContentFile, partition: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    path = file.file_path.encode()
+    return encode_long(len(path)), path, _encode_format(file.file_format), partition
+
+
+@lru_cache(maxsize=16)
+def _encode_format(name: str) -> bytes:
+    return encode_sized(name.encode())
 
 
 def _counts(metrics: Metrics) -> list[int]:
@@ -435,4 +486,7 @@ def _list_or_null(items: Sequence[int] | None) -> list[int]:
 def _bounds_or_null(bounds: Mapping[int, bytes] | None) -> bytes:
     if bounds is None:
         return NULL
-    return encode_list(len(bounds), [encode_long(key) + encode_sized(b) for key, b in bounds.items()])
+    items: list[bytes] = []
+    for key, bound in bounds.items():
+        items += (encode_long(key), encode_long(len(bound)), bound)
+    return encode_list(len(bounds), items)

@@ -15,13 +15,14 @@ import msgspec
 from headgate.core.manifest import FieldSummary, ManifestContent, ManifestFile
 from headgate.core.manifest_list import Block, ManifestList
 from headgate.core.value import Record
-from headgate.errors import BadInput, invariant
+from headgate.errors import BadInput, InvariantBroken, invariant
 from headgate.format.avro_write import (
     NULL,
     SOME,
     Container,
     encode_header,
     encode_list,
+    encode_long,
     encode_longs,
     encode_metadata,
     encode_optional_bytes,
@@ -48,8 +49,10 @@ def encode_manifest_list(
     first_row_id: int | None = None,
 ) -> bytes:
     """The manifest list of a snapshot. `first_row_id` is the snapshot's (v3); manifests bring their own."""
-    invariant(format_version in VERSIONS, f"format version {format_version} is one we write")
-    invariant((first_row_id is not None) == (format_version >= 3), "v3, and it alone, has a first row id")
+    if format_version not in VERSIONS or (first_row_id is not None) != (format_version >= 3):
+        raise InvariantBroken(
+            f"invariant broken: v3, and it alone, has a first row id; version={format_version}"
+        )
     container, described = _plain_container(format_version)
     parent = b"null" if parent_snapshot_id is None else b"%d" % parent_snapshot_id
     metadata = [described, _SNAPSHOT_ID, encode_sized(b"%d" % snapshot_id), _PARENT_ID, encode_sized(parent)]
@@ -125,8 +128,8 @@ def _manifest_file_v1(manifest: ManifestFile) -> bytes:
 
 
 def _manifest_file_v2(manifest: ManifestFile) -> bytes:
-    counts = [count for count in (*_file_counts(manifest), *_row_counts(manifest)) if count is not None]
-    if len(counts) < 6:
+    counts = _file_counts(manifest) + _row_counts(manifest)
+    if None in counts:
         raise BadInput(
             f"{manifest.manifest_path}: v1 left out counts that v2 requires; rewrite the table's manifests",
             location=manifest.manifest_path,
@@ -138,14 +141,16 @@ def _manifest_file_v2(manifest: ManifestFile) -> bytes:
         manifest.sequence_number,
         manifest.min_sequence_number,
         manifest.added_snapshot_id,
-        *counts,
+        *cast(tuple[int, ...], counts),
     )
+    path = manifest.manifest_path.encode()
     return b"".join(
         (
-            encode_sized(manifest.manifest_path.encode()),
+            encode_long(len(path)),
+            path,
             encode_longs(numbers),
             _summaries_or_null(manifest.partitions),
-            encode_optional_bytes(manifest.key_metadata),
+            NULL if manifest.key_metadata is None else encode_optional_bytes(manifest.key_metadata),
         )
     )
 

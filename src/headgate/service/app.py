@@ -18,7 +18,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sized
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -96,6 +96,7 @@ class App:
             settings.request_timeout_s, lambda pending: self._settle_pending(pending, None)
         )
         self._has_newcomers: Callable[[], bool] = lambda: False  # whether connections wait to be accepted
+        self._connections: Sized = ()
         self._tasks: set[asyncio.Task[Reply]] = set()  # a loop alone does not keep a task alive
         self._workers = ThreadPoolExecutor(settings.workers, thread_name_prefix="headgate")
         self._waiters = Waiters(services.store, self._workers, limit=settings.waiters_max)
@@ -162,12 +163,13 @@ class App:
         """Queue a commit; its reply is made on the event loop when its verdict comes, without a task."""
         pending, loop = _Pending(call, later, finish), asyncio.get_running_loop()
         self._patience.begin(pending)
+        self._in_flight += 1  # it may be settled before `start` returns
         try:
             later.start(partial(self._mailbox.post, loop, partial(self._settle_pending, pending)))
         except BaseException:
+            self._in_flight -= 1
             self._patience.end(pending)
             raise
-        self._in_flight += 1
 
     def _settle_pending(self, pending: _Pending, found: Verdict | None) -> None:
         if not self._patience.end(pending):
@@ -399,11 +401,17 @@ class App:
             call = loop.call_soon if threading.get_ident() == home else loop.call_soon_threadsafe
             call(turns.add, callback)
 
-        self._mailbox.live_in(home)
-        self._services.gates.lead_by(soon)
+        def is_alone() -> bool:
+            if len(self._connections) != 1 or threading.get_ident() != home or turns.is_going:
+                return False
+            return not self._has_newcomers()
 
-    def listen_on(self, listener: socket.socket) -> None:
-        """Where connections come in."""
+        self._mailbox.live_in(home)
+        self._services.gates.lead_by(soon, is_alone)
+
+    def listen_on(self, listener: socket.socket, connections: Sized = ()) -> None:
+        """Where connections come in, and those that have."""
+        self._connections = connections
         poller = select.poll()
         poller.register(listener, select.POLLIN)
         self._has_newcomers = lambda: any(event & select.POLLIN for _, event in poller.poll(0))

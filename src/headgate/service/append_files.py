@@ -9,7 +9,7 @@ from headgate.core.iceberg import schema_for_spec
 from headgate.core.manifest import ADDED, DATA_MANIFEST, NewEntry
 from headgate.core.manifest_list import ManifestList
 from headgate.core.value import Record
-from headgate.format.manifest_encode import EncodedManifest, ManifestEncoder
+from headgate.format.manifest_encode import EncodedManifest, encode_added
 from headgate.format.manifest_list_encode import encode_manifest_list
 from headgate.service.placement import metadata_folder
 
@@ -32,11 +32,10 @@ def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAp
     envelope, spec = table.envelope, table.find_spec(wanted.spec_id)
     version = envelope.format_version
     schema = schema_for_spec(spec, envelope.schemas, current=table.schema())
-    encoder = ManifestEncoder(spec=spec, schema=schema, format_version=version, content=DATA_MANIFEST)
+    encoded = encode_added(
+        wanted.files, spec=spec, schema=schema, format_version=version, snapshot_id=snapshot_id
+    )
     entries = tuple([NewEntry(ADDED, file, snapshot_id, None, None) for file in wanted.files])
-    for entry in entries:
-        encoder.add(entry)
-    encoded = encoder.finish()
     folder, unique = metadata_folder(envelope.location, envelope.properties), new_uuid()
     path = f"{folder}/{snapshot_id}-m-{unique}.avro"
     manifest = encoded.describe(

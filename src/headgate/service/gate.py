@@ -65,6 +65,10 @@ TakeTurn = Callable[[Target], AbstractContextManager[object]]
 # Has something called on the event loop before long; from any thread.
 Soon = Callable[[Callable[[], None]], object]
 
+# Whether this thread is the event loop's, and whoever submits is the only one who could: a commit of his is led where it
+# is submitted, since there is nobody to wait for.
+IsAlone = Callable[[], bool]
+
 _CALM_S = 5.0  # so long after a commit of somebody else was met, remembered heads are not trusted
 _IDLE_GATES_MAX = 10_000
 _HERE_MAX = 64  # commits of a group that is led on the event loop
@@ -100,6 +104,10 @@ class _Gate:
         return time.monotonic() - self.met_at > _CALM_S
 
 
+def _never() -> bool:
+    return False
+
+
 class Gates:
     """The gates of one process. Thread-safe."""
 
@@ -127,13 +135,14 @@ class Gates:
         self._lined_up = 0  # gates whose leader has not begun
         self._recent: dict[Target, float] = {}
         self._soon: Soon | None = None
+        self._is_alone: IsAlone = _never
         self._slow_until = float("-inf")
         self.is_closing = False
 
-    def lead_by(self, soon: Soon | None) -> None:
+    def lead_by(self, soon: Soon | None, is_alone: IsAlone | None = None) -> None:
         """Lead groups on the event loop, for as long as they need not wait; None: in threads only."""
         with self._lock:
-            self._soon = soon
+            self._soon, self._is_alone = soon, is_alone or _never
 
     def submit(
         self,
@@ -146,7 +155,7 @@ class Gates:
     ) -> None:
         """Queue a commit of one table; `done` is called once, by some thread. `begin` begins its group. Raises QueueFull.
 
-        Groups of small ones may be led on the event loop.
+        Groups of small ones may be led on the event loop, also before this returns.
         """
         target = work.commits[0].target
         with self._lock:
@@ -161,8 +170,13 @@ class Gates:
             gate.queue.append(_Waiting(work, done, begin, deadline, is_small))
             self._queued += 1
             gate.company.note(len(gate.queue))
-            if not gate.is_led and not gate.is_held and not gate.holders:
+            if gate.is_led or gate.is_held or gate.holders:
+                return
+            if not (self._is_alone() and self._may_lead_here(gate)):
                 self._start(gate)
+                return
+            gate.is_led = True
+        self._drive_here(gate, self._begin(gate, 1, only_small=True))
 
     def is_busy(self, target: Target) -> bool:
         """Whether commits of this table are waiting or being made."""

@@ -24,13 +24,13 @@ class Turns:
         self._loop, self._has_newcomers = loop, has_newcomers
         self._waiting: deque[Callable[[], None]] = deque()
         self._between = 0  # rounds that the next one has to wait
-        self._is_going = False
+        self.is_going = False  # some stretch has its turn, or waits for it
 
     def add(self, stretch: Callable[[], None]) -> None:
         """Have this done in its turn."""
         self._waiting.append(stretch)
-        if not self._is_going:
-            self._is_going = True
+        if not self.is_going:
+            self.is_going = True
             self._go(0)
 
     def _go(self, rounds: int) -> None:
@@ -43,6 +43,6 @@ class Turns:
             self._waiting.popleft()()
         finally:
             self._between = _ROUNDS_BETWEEN if time.monotonic() - started > _LONG_S else 0
-            self._is_going = bool(self._waiting)
-            if self._is_going:
+            self.is_going = bool(self._waiting)
+            if self.is_going:
                 self._loop.call_soon(self._go, 0)

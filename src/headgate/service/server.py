@@ -234,6 +234,6 @@ def configure(app: Any, take: Take, settings: Settings) -> uvicorn.Config:
 def serve(app: App, settings: Settings, listener: socket.socket) -> None:
     """Run until a signal, finish the requests in flight, then close the services."""
     tune_interpreter()
-    app.listen_on(listener)
-    config = configure(app, app.take, settings)
-    GracefulServer(config, before_stop=app.stop_waiting).run(sockets=[listener])
+    server = GracefulServer(configure(app, app.take, settings), before_stop=app.stop_waiting)
+    app.listen_on(listener, server.server_state.connections)
+    server.run(sockets=[listener])
