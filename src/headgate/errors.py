@@ -26,7 +26,7 @@ HTTP statuses live in `service/http_errors.py`, nowhere else.
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 
 class Retry(Enum):
@@ -195,6 +195,25 @@ class InvariantBroken(HeadgateError):
     """A bug of ours: something that must never happen did. Nothing more is written."""
 
     code = "invariant-broken"
+
+
+_CAUSES_MAX = 16
+E = TypeVar("E", bound=BaseException)
+
+
+def without_frames(error: E) -> E:
+    """The error, for whoever keeps it as a value: it and what caused it no longer hold the frames they were raised through.
+
+    A frame holds what was at hand there, the value that keeps the error before long among it. Only the collector ends such
+    a cycle, and until it comes, all that the frames hold stays in memory: of a commit, the whole table's log.
+    """
+    one: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if one is None:
+            break
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
+    return error
 
 
 def invariant(condition: bool, text: str) -> None:

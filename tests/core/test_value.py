@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import pkgutil
 import weakref
@@ -21,6 +20,7 @@ from headgate.core.manifest import Metrics
 from headgate.core.updates import AssertTableUuid
 from headgate.core.value import Record
 from headgate.errors import HeadgateError
+from tests.collector import without_collector
 from tests.flow.script import NOW_MS, adds, head, lake_of, member, play
 
 
@@ -38,9 +38,9 @@ def test_a_record_is_never_changed() -> None:
 
 def test_a_refusal_is_forgotten_with_whoever_it_was_told() -> None:
     """An error holds the frames that it was raised through, and one of them the values that hold the error."""
-    refused = [refuse_one() for _ in range(20)]
-    gc.collect()
-    assert [error() for error in refused] == [None] * 20
+    with without_collector():
+        refused = [refuse_one() for _ in range(20)]
+        assert [error() for error in refused] == [None] * 20
 
 
 def refuse_one() -> weakref.ref[HeadgateError]:

@@ -17,8 +17,8 @@ import httpx
 import pytest
 import uvicorn
 
-from headgate.core.commit import Candidate
-from headgate.errors import CommitUnknown, StorageFailed
+from headgate.core.commit import Candidate, Judged
+from headgate.errors import CommitUnknown, ConflictFound, StorageFailed
 from headgate.files.local import LocalFiles
 from headgate.format.manifests import decode_manifest_list
 from headgate.service.app import build_app
@@ -29,10 +29,11 @@ from headgate.service.heads import HeadCache
 from headgate.service.manifest_store import ManifestStore
 from headgate.service.routes import all_routes
 from headgate.service.server import BoundedProtocol, open_socket
-from headgate.service.services import open_services
+from headgate.service.services import fresh_uuid, open_services
 from headgate.service.settings import Settings
 from headgate.store.base import Operation, SwapEntry
 from headgate.store.sqlite import SqliteStore
+from tests.collector import count_alive, without_collector
 from tests.service.app_client import AppClient, Clock
 from tests.service.change_calls import change, commit_change, data_file, head_id, live_paths
 from tests.service.table_calls import created, error_of, load, local, make_namespace, path
@@ -230,6 +231,21 @@ def test_a_path_that_is_live_already_is_refused_with_evidence(client: AppClient,
     ]
     assert live_paths(client, "t") == ["other", "twice"]
     assert append(client, folder, "new").status_code == 200  # nothing of the refusal stayed behind
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_refused_commit_is_forgotten_with_its_answer(client: AppClient, keyed: bool) -> None:
+    """Its error holds the frames that it was raised through, and they the table as it was: it must be in no cycle."""
+    folder = created(client)["metadata"]["location"]
+    assert append(client, folder, "twice").status_code == 200
+    update = change("append", add_data_files=[data_file(f"{folder}/data/twice")])
+    body = {"requirements": [], "updates": [update]}
+    with without_collector():
+        for _ in range(10):
+            headers = {"Idempotency-Key": fresh_uuid()} if keyed else {}
+            assert client.post(path(), body, headers=headers).status_code == 409
+        assert count_alive(ConflictFound) <= 1  # of the last, whoever answered may not be through
+        assert count_alive(Judged) <= 1
 
 
 def test_of_many_at_once_that_add_one_path_one_lands(client: AppClient) -> None:

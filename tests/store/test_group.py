@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -10,6 +11,7 @@ import pytest
 
 from headgate.errors import CommitUnknown, Overloaded, StorageFailed, WouldWait
 from headgate.store.group import Group, Member, fail_all, tell_all
+from tests.collector import without_collector
 
 LONG_S = 30.0
 
@@ -130,6 +132,27 @@ def test_an_error_of_all_is_raised_in_each_as_its_own_with_evidence_and_cause() 
         raised.append(caught.value)
     assert raised[0] is not raised[1]
     assert [(one.evidence, one.__cause__) for one in raised] == [({"path": "x"}, cause)] * 2
+
+
+def test_an_error_is_forgotten_with_whoever_it_was_raised_for() -> None:
+    """It holds the frames that it was raised through, and one of them the member that held it."""
+    with without_collector():
+        error = weakref.ref(fail_one())
+        assert error() is None
+
+
+def fail_one() -> StorageFailed:
+    """The error of a work that failed as a transaction does, caught."""
+
+    def fail(members: Sequence[Member[object, object]]) -> None:
+        fail_all(members, StorageFailed("gone"))
+
+    group: Group[object, object] = Group(fail, members_max=1, batches_max=1, wait_max_s=LONG_S)
+    try:
+        group.submit("work")
+    except StorageFailed as error:
+        return error
+    raise AssertionError("it was not raised")
 
 
 # --- who waits for nobody long ------------------------------------------------------------------------------

@@ -30,7 +30,14 @@ from headgate.core.table import TableMetadata
 from headgate.core.taken import Change
 from headgate.core.updates import AddSnapshot, SetSnapshotRef, TableUpdate
 from headgate.core.value import Record
-from headgate.errors import BadInput, CommitRefused, HeadgateError, InvariantBroken, NotFound
+from headgate.errors import (
+    BadInput,
+    CommitRefused,
+    HeadgateError,
+    InvariantBroken,
+    NotFound,
+    without_frames,
+)
 
 GROUP_PROPERTY = "headgate.group"
 FOLD, CHAIN = "fold", "chain"
@@ -127,7 +134,7 @@ class Group:
             else:
                 yield from self._build(index, member)
         except HeadgateError as error:
-            self._refusals[index] = Refusal(error, rests_on_group)
+            self._refusals[index] = Refusal(without_frames(error), rests_on_group)
 
     def close(self) -> Generator[PlanEffect, PlanReply, Judged]:
         """What is to be swapped."""
@@ -297,7 +304,7 @@ class Group:
             yield from self._advance(first, [taken], self._terms(key))
         except HeadgateError as error:
             if len(fold.appends) == 1:
-                self._refusals[first] = Refusal(error, table.changed)
+                self._refusals[first] = Refusal(without_frames(error), table.changed)
                 return
             for index, key, commit, change in fold.appends:
                 rests_on_group = table.changed
@@ -305,7 +312,7 @@ class Group:
                     taken = _Taken(commit, table.head, None, {0: change})
                     yield from self._advance(index, [taken], self._terms(key))
                 except HeadgateError as own:
-                    self._refusals[index] = Refusal(own, rests_on_group)
+                    self._refusals[index] = Refusal(without_frames(own), rests_on_group)
             return
         parts = self._shares[-1].parts
         self._shares.extend(Share(index, parts, shares_with=first) for index, *_ in fold.appends[1:])

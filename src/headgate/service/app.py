@@ -32,6 +32,7 @@ from headgate.errors import (
     Overloaded,
     StorageFailed,
     Unauthenticated,
+    without_frames,
 )
 from headgate.service import idempotency
 from headgate.service.auth import ANONYMOUS, Credential, Unproved
@@ -197,11 +198,13 @@ class App:
         return self._explain(error, call.request.caller.request_id, call.route.template)
 
     def _explain(self, error: BaseException, request_id: str, route: str) -> Reply:
-        """The reply to a request that failed; what is our fault is logged."""
+        """The reply to a request that failed; what is our fault is logged. Nobody asks how it came about afterwards."""
         if not isinstance(error, HeadgateError):
             error_id = self._services.new_uuid()
             log_crash("request crashed", error, error_id=error_id, request_id=request_id, route=route)
+            without_frames(error)
             return crash_reply(error_id)
+        without_frames(error)
         reply = error_reply(error)
         if is_our_failure(reply.status):
             log(

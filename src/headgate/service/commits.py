@@ -20,9 +20,7 @@ from headgate.core.commit import (
     Verdict,
 )
 from headgate.core.flow import group_flow
-from headgate.errors import (
-    HeadgateError,
-)
+from headgate.errors import HeadgateError, without_frames
 from headgate.service.commit_records import Work
 from headgate.service.gate import Pause, to_committed
 from headgate.service.group_driver import GroupDriver, HasToWait
@@ -112,6 +110,7 @@ class GroupRun:
                 verdicts = self._converse(may_wait)
             except HeadgateError as error:
                 # Whatever failed now has done nothing, but what was swapped before may have landed.
+                without_frames(error)
                 verdicts = tuple(driver.describe_failure(member, error) for member in range(len(self._works)))
             if isinstance(verdicts, Pause):
                 is_over = False

@@ -45,6 +45,7 @@ from headgate.errors import (
     HeadgateError,
     InvariantBroken,
     WouldWait,
+    without_frames,
 )
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
@@ -289,7 +290,7 @@ class GroupDriver:
             with self._services.metrics.time_files("write-manifests"):
                 journalled = self._outbox.flush()
         except HeadgateError as error:
-            return SwapRefused(error)
+            return SwapRefused(without_frames(error))
         return _Prepared([*operations, *journalled], heads, removing, journalled)
 
     def _find_plain(self, shares: Iterable[Share]) -> set[Target]:

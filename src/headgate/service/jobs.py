@@ -26,7 +26,7 @@ from headgate.core.commit import Committed, Head, Refused, TableCommit, Target, 
 from headgate.core.own_properties import STREAM_LINGER_MS
 from headgate.core.updates import AssertTableUuid, TableRequirement
 from headgate.core.value import Value
-from headgate.errors import BadInput, CommitRefused, Forbidden, HeadgateError, NotFound
+from headgate.errors import BadInput, CommitRefused, Forbidden, HeadgateError, NotFound, without_frames
 from headgate.format.strict_json import decode_into
 from headgate.service import idempotency
 from headgate.service.commit_records import Work
@@ -269,7 +269,7 @@ def _run_all(services: Services, works: Sequence[Work]) -> list[Committed | Head
         try:
             outcomes.append(run_commit(services, work) if len(works) == 1 else to_committed(future.result()))
         except HeadgateError as error:
-            outcomes.append(error)
+            outcomes.append(without_frames(error))
     return outcomes
 
 

@@ -47,7 +47,11 @@ class Member(Generic[W, R]):
     def result(self) -> R:
         """The outcome, or its error."""
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None
+            try:
+                raise error
+            finally:
+                del error  # it holds this frame, and must not be held by it
         if self._outcome is None:
             raise CommitUnknown("the thread that wrote for others was interrupted; look for the key")
         return self._outcome[0]
