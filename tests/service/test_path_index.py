@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.format.footprints import hash_paths
+from headgate.format.footprints import HASH_BYTES, hash_paths
 from headgate.service.path_index import PathIndex
 
 _paths = st.integers(0, 30).map("path-{}".format)
@@ -34,6 +37,21 @@ def test_paths_are_found_when_there_are_more_than_one_array_holds() -> None:
             f"{number}/999": [f"m{number}"],
         }
     assert 8 * 100_000 <= index.size_bytes < 16 * 100_000
+
+
+def test_arrays_are_merged_in_little_more_memory_than_they_take() -> None:
+    count = 64 * 4096
+    hashes = random.Random(1).randbytes(count * HASH_BYTES)
+    index = PathIndex()
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            index.add(f"m{number}", hashes[number * 4096 * HASH_BYTES : (number + 1) * 4096 * HASH_BYTES])
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 8 * count <= index.size_bytes < 9 * count
+    assert peak_bytes < 16 * count  # as objects of Python, what is merged alone took 20
 
 
 def test_a_manifest_is_counted_once_and_forgotten_with_all_others() -> None:
