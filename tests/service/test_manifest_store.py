@@ -84,14 +84,7 @@ def test_a_manifest_that_two_threads_read_at_once_counts_once() -> None:
 @pytest.mark.parametrize("columns", [0, 10, 300])
 def test_a_manifest_counts_about_what_it_takes_in_memory_however_wide_the_table_is(columns: int) -> None:
     spec, schema = spec_of()
-    ids = range(1, columns + 1)
-
-    def wide(n: int) -> Metrics:
-        counts = {id_: 1000 + n + id_ for id_ in ids}
-        bounds = {id_: (n * 10_000 + id_).to_bytes(8, "little") for id_ in ids}
-        return Metrics(counts, counts, counts, None, bounds, bounds)
-
-    entries = [added(file(f"file:///warehouse/a/t/data/{n}.parquet", metrics=wide(n))) for n in range(50)]
+    entries = wide_entries(columns)
     content = ManifestContent.DATA
     encoded = encode_manifest(entries, spec=spec, schema=schema, format_version=2, content=content)
     store = ManifestStore(_Racing(encoded.data), limit_bytes=1 << 30, new_uuid=str)
@@ -102,6 +95,32 @@ def test_a_manifest_counts_about_what_it_takes_in_memory_however_wide_the_table_
     finally:
         tracemalloc.stop()
     assert held_bytes / 1.5 < store.size_bytes < held_bytes * 2.5
+
+
+@pytest.mark.parametrize("columns", [0, 10, 300])
+def test_a_manifest_written_here_counts_about_what_it_takes_in_memory_too(columns: int) -> None:
+    files = _Kept(b"")
+    store = ManifestStore(files, limit_bytes=1 << 30, new_uuid=str)
+    tracemalloc.start()
+    try:
+        _rewrite(store, files, wide_entries(columns, spec_id=0))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes / 1.5 < store.size_bytes < held_bytes * 2.5
+
+
+def wide_entries(columns: int, **fields: int) -> list[NewEntry]:
+    """Fifty files with statistics of so many columns, no two of which share anything."""
+    ids = range(1, columns + 1)
+
+    def wide(n: int) -> Metrics:
+        counts = [{id_: 1000 + n + id_ for id_ in ids} for _ in range(3)]
+        bounds = [{id_: (n * 10_000 + id_).to_bytes(8, "little") for id_ in ids} for _ in range(2)]
+        return Metrics(*counts, None, *bounds)
+
+    names = [f"file:///warehouse/a/t/data/{n}.parquet" for n in range(50)]
+    return [added(file(name, metrics=wide(n), **fields)) for n, name in enumerate(names)]
 
 
 def test_a_bound_counts_by_its_length() -> None:
