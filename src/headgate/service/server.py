@@ -37,8 +37,9 @@ _KEEP_ALIVE_S = 30
 # A gate's thread computes without a pause, and the event loop has to ask for the interpreter after each system call.
 # By default it is let in after 5 ms, which an answer then waited for.
 _SWITCH_INTERVAL_S = 0.001
-# Almost everything here is freed without the collector; a look at all of a large cache took 55 ms.
-_GC_THRESHOLDS = (10_000, 20, 100)
+# Almost everything here is freed without the collector; a look at all of a large cache took 55 ms. But what has grown old
+# and is in a cycle (a connection that was closed) is found by no other look, so it must come in the end.
+_GC_THRESHOLDS = (10_000, 20, 10)
 
 
 class BoundedProtocol(HttpToolsProtocol):
