@@ -7,6 +7,7 @@ import sys
 
 from headgate.cli.options import add_settings, read_settings
 from headgate.service import expiry, jobs, merging
+from headgate.service.allocator import tune_allocator
 from headgate.service.app import build_app
 from headgate.service.logs import redact, set_up_logs
 from headgate.service.routes import all_routes
@@ -24,6 +25,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 def run(parsed: argparse.Namespace) -> int:
     """Open everything, say so in one line, serve."""
+    tune_allocator()
     settings = read_settings(parsed)
     set_up_logs(settings.log_level)
     with open_socket(settings) as listener:
