@@ -12,6 +12,7 @@ from headgate.format.manifest_encode import EncodedFile
 
 _ENTRY_BYTES = 1200  # what an entry without statistics takes in memory, roughly
 _STATISTIC_BYTES = 90  # a number or a bound in its mapping; a wide table has thousands of them for each file
+_DECODED_TIMES = 12  # what a number or a bound takes in memory, of what it takes encoded; with that itself
 _COUNTED_MAX = 64  # entries of one manifest are much alike: of many, some are counted
 
 
@@ -46,8 +47,10 @@ class Written(Record):
     @property
     def size_bytes(self) -> int:
         """What it takes in memory, roughly."""
-        encoded = sum([len(file.begin) + len(file.end) for file in self.files])
-        return len(self.hashes) + count_bytes(self.entries or ()) + encoded + len(self.data or b"")
+        size_bytes = len(self.hashes) + len(self.data or b"")
+        for file in self.files:  # as many as entries: looking through the statistics of each would take longer
+            size_bytes += _ENTRY_BYTES + _DECODED_TIMES * (len(file.begin) + len(file.end))
+        return size_bytes
 
 
 def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
@@ -70,14 +73,14 @@ def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[Manife
     return tuple(found)
 
 
-def count_bytes(entries: Sequence[ManifestEntry | NewEntry]) -> int:
+def count_bytes(entries: Sequence[ManifestEntry]) -> int:
     """What entries take in memory, roughly."""
     step = len(entries) // _COUNTED_MAX + 1
     counted = entries[::step]
     return sum(map(_count_bytes, counted)) * len(entries) // max(1, len(counted))
 
 
-def _count_bytes(entry: ManifestEntry | NewEntry) -> int:
+def _count_bytes(entry: ManifestEntry) -> int:
     """What an entry takes in memory, roughly."""
     metrics = entry.file.metrics
     if metrics is None:
