@@ -128,8 +128,8 @@ class PathIndex:
 def _merge(parts: Sequence[array[int]]) -> array[int]:
     """One sorted array of several, a slice of the numbers at a time.
 
-    As objects of Python all of them would take five times what they take here; a service of 300 MiB grew by 60 MiB for the
-    moment, and not all of that was given back. Hashes are spread evenly, so the slices are of about a size.
+    As objects of Python all of them would take five times what they take here: of a million 40 MiB, for a moment, and what
+    else is allocated then can keep that from being given back. Hashes are spread evenly, so slices are of about a size.
     """
     merged = array("Q", bytes(8 * sum(map(len, parts))))
     slices = len(merged) // _SLICE + 1
