@@ -21,6 +21,7 @@ from headgate.core.commit import Candidate, Judged
 from headgate.errors import CommitUnknown, ConflictFound, StorageFailed
 from headgate.files.local import LocalFiles
 from headgate.format.manifests import decode_manifest_list
+from headgate.service import routes_tables
 from headgate.service.app import build_app
 from headgate.service.commits import GroupRun
 from headgate.service.gate import Pause
@@ -213,6 +214,27 @@ def test_an_append_is_led_on_the_event_loop_once_its_table_is_known(
     witness.drives.clear()
     assert append(client, folder, "second").status_code == 200
     assert witness.drives == [(HERE, False, True)]
+
+
+def test_what_breaks_after_a_commit_was_answered_does_not_answer_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path) as client:
+        make_namespace(client)
+        folder = created(client)["metadata"]["location"]
+        assert append(client, folder, "a").status_code == 200
+        submit = routes_tables.submit_commit
+
+        def break_late(*arguments: Any, **options: Any) -> None:
+            submit(*arguments, **options)
+            raise RuntimeError("after the answer")
+
+        monkeypatch.setattr(routes_tables, "submit_commit", break_late)
+        assert append(client, folder, "b").status_code == 200
+        monkeypatch.undo()
+        assert [append(client, folder, name).status_code for name in "cd"] == [200, 200]
+        assert live_paths(client, "t") == ["a", "b", "c", "d"]
+        assert "headgate_http_in_flight 1.0" in client.get("/metrics").text  # the one that asks
 
 
 def test_a_path_that_is_live_already_is_refused_with_evidence(client: AppClient, witness: Witness) -> None:

@@ -167,10 +167,14 @@ class App:
         self._in_flight += 1  # it may be settled before `start` returns
         try:
             later.start(partial(self._mailbox.post, loop, partial(self._settle_pending, pending)))
-        except BaseException:
-            self._in_flight -= 1
-            self._patience.end(pending)
-            raise
+        except BaseException as error:
+            if self._patience.end(pending):
+                self._in_flight -= 1
+                raise
+            if not isinstance(error, Exception):
+                raise
+            # It was answered before this broke: it may not be answered again.
+            log_crash("a commit crashed after its answer", error, request_id=call.request.caller.request_id)
 
     def _settle_pending(self, pending: _Pending, found: Verdict | None) -> None:
         if not self._patience.end(pending):
