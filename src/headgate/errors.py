@@ -207,12 +207,12 @@ def without_frames(error: E) -> E:
     A frame holds what was at hand there, the value that keeps the error before long among it. Only the collector ends such
     a cycle, and until it comes, all that the frames hold stays in memory: of a commit, the whole table's log.
     """
-    one: BaseException | None = error
+    left: list[BaseException | None] = [error]
     for _ in range(_CAUSES_MAX):
-        if one is None:
-            break
-        one.__traceback__ = None
-        one = one.__cause__ or one.__context__
+        one = left.pop() if left else None
+        if one is not None:
+            one.__traceback__ = None
+            left += (one.__context__, one.__cause__)
     return error
 
 

@@ -153,7 +153,7 @@ def _forget_keys(folder: Path) -> None:
     """What the service does after an hour or more."""
     with sqlite3.connect(folder / "catalog.db") as database:
         forgotten = database.execute("DELETE FROM indexed_keys").rowcount
-        forgotten += database.execute("DELETE FROM staged WHERE kind = 2").rowcount
+        forgotten += database.execute("UPDATE staged_rows SET key = NULL WHERE key IS NOT NULL").rowcount
     database.close()
     assert forgotten >= 1
 

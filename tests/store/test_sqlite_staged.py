@@ -91,7 +91,7 @@ def move(store: Store) -> None:
     store.drop_files([])
 
 
-def rows_of(path: Path, table: str = "staged") -> int:
+def rows_of(path: Path, table: str = "staged_rows") -> int:
     with closing(sqlite3.connect(path)) as db:
         count: int = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
     return count

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 
 # Numbers of <malloc.h>.
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
@@ -19,7 +20,9 @@ _HEAPS_MAX = 2  # one thread at a time has the interpreter; the others are in th
 
 def tune_allocator() -> None:
     """Before the first thread: a heap that is there stays. What the operator has set is left as it is."""
-    if any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ):
+    if sys.platform != "linux" or any(
+        name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ
+    ):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -48,7 +48,9 @@ class Written(Record):
     def size_bytes(self) -> int:
         """What it takes in memory, roughly."""
         size_bytes = len(self.hashes) + len(self.data or b"")
-        for file in self.files:  # as many as entries: looking through the statistics of each would take longer
+        for (
+            file
+        ) in self.files:  # as many as entries: looking through the statistics of each would take longer
             size_bytes += _ENTRY_BYTES + _DECODED_TIMES * (len(file.begin) + len(file.end))
         return size_bytes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import pairwise
 
 from headgate.core.encoded_log import LogItem
 from headgate.core.value import Record
@@ -131,12 +132,20 @@ WHERE id = ?6 AND version = ?7 AND location = ?8 AND is_stale = 1 AND next_snaps
 """
 
 
+def _is_rising(items: Sequence[LogItem]) -> bool:
+    return len(items) == 1 or all(a.position < b.position for a, b in pairwise(items))
+
+
 def put_plain_head(db: Connection, swap: SwapEntry) -> bool:
     """Publish a candidate that adds to both logs, by one statement; False: nothing was changed, see what stands there."""
     snapshots, history = swap.logs.get(Stream.SNAPSHOTS), swap.logs.get(Stream.HISTORY)
     if snapshots is None or history is None or swap.checkpointed or not (snapshots.added and history.added):
         return False
-    if snapshots.removed or history.removed:
+    if (
+        snapshots.removed
+        or history.removed
+        or not (_is_rising(snapshots.added) and _is_rising(history.added))
+    ):
         return False
     first, first_entry = snapshots.added[0].position, history.added[0].position
     after = position_after(snapshots.added, least=first, told=snapshots.next_position)

@@ -73,15 +73,21 @@ class SqliteJournal:
         self._numbers.clear()
 
 
-# What is staged was put after all that is in the journal.
 _READ_JOURNAL = """
-SELECT location, data, created_at_ms, base, tail_bytes FROM (
-    SELECT 0 AS part, number, location, data, created_at_ms, base, tail_bytes FROM journal WHERE created_at_ms < ?1
-    UNION ALL
-    SELECT 1, number, location, data, created_at_ms, base, tail_bytes FROM staged_files WHERE created_at_ms < ?1)
-ORDER BY part, number LIMIT ?2
+SELECT location, data, created_at_ms, base, tail_bytes FROM journal
+WHERE created_at_ms < ? ORDER BY number LIMIT ?
+"""
+
+_READ_STAGED = """
+SELECT location, data, created_at_ms, base, tail_bytes FROM staged_files
+WHERE created_at_ms < ? ORDER BY number LIMIT ?
 """
 
 
 def read_journal(db: Connection, before_ms: int, limit: int) -> list[JournalledFile]:
-    return [file_of(row) for row in db.execute(_READ_JOURNAL, (before_ms, limit))]
+    db.execute("BEGIN")  # between two looks rows could be moved
+    rows = db.execute(_READ_JOURNAL, (before_ms, limit)).fetchall()
+    # What is staged was put after all that is in the journal.
+    rows += db.execute(_READ_STAGED, (before_ms, limit - len(rows))).fetchall()
+    db.execute("COMMIT")
+    return [file_of(row) for row in rows]

@@ -2,7 +2,7 @@
 
 Theory. A swap updates one row of `entries`, which is where it is decided, and adds to the log, the keys, the events, facts
 and the journal. With their indexes those are two dozen pages for a handful of rows, and pages are what a commit costs.
-So they go to `staged`, which has no index, in the same transaction, and all that a commit adds is one row there; views make
+So they go to `staged_rows`, which has no index, in the same transaction, one row for all that a commit adds; views make
 every read see both parts (migration 0007). Files that are dropped before they were moved are never written a second time.
 Three things must not be lost by that:
 
@@ -96,7 +96,7 @@ _PARTS = (
 _WIDTHS = [part.count(",") + 1 for part in _PARTS]
 _NO_KEY, _NO_EVENT, _NO_FACTS, _NO_ITEM, _, _NO_FILE, _ = [(None,) * width for width in _WIDTHS]
 
-_STAGE = f"INSERT INTO staged ({', '.join(_PARTS)}) VALUES ({', '.join('?' * sum(_WIDTHS))})"
+_STAGE = f"INSERT INTO staged_rows ({', '.join(_PARTS)}) VALUES ({', '.join('?' * sum(_WIDTHS))})"
 
 
 class Staged:
@@ -296,15 +296,17 @@ class _Batch:
 
 # --- moving ----------------------------------------------------------------------------------------------
 
-# In order of their numbers, as if they had been put there one after the other.
+# In order of their numbers, as if they had been put there one after the other. Of a key that was said to be new and was
+# not, the first verdict stays: a row that cannot be moved would stop every write there is.
 _MOVE = (
     """
 INSERT INTO indexed_log (entry_id, stream, position, key, tag, body)
-SELECT entry_id, stream, position, key, tag, body FROM staged_log ORDER BY number
+SELECT entry_id, stream, position, key, tag, body FROM staged_items ORDER BY number
 """,
     """
 INSERT INTO indexed_keys (key, principal, fingerprint, status, body, created_at_ms)
-SELECT key, principal, fingerprint, status, body, created_at_ms FROM staged_keys ORDER BY number
+SELECT key, principal, fingerprint, status, body, created_at_ms FROM staged_keys WHERE true ORDER BY number
+ON CONFLICT (principal, key) DO NOTHING
 """,
     """
 INSERT INTO indexed_events (sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload)
@@ -319,4 +321,4 @@ SELECT location, created_at_ms, base, tail_bytes, data FROM staged_files
 WHERE location NOT IN (SELECT value FROM json_each(?)) ORDER BY number
 """
 
-_DELETE = "DELETE FROM staged"
+_DELETE = "DELETE FROM staged_rows"
