@@ -224,6 +224,9 @@ def test_what_breaks_after_a_commit_was_answered_does_not_answer_it_again(
         folder = created(client)["metadata"]["location"]
         assert append(client, folder, "a").status_code == 200
         submit = routes_tables.submit_commit
+        # However slow this machine is, it is answered before `submit` returns.
+        monkeypatch.setattr("headgate.service.commits._STRETCH_S", 60.0)
+        monkeypatch.setattr("headgate.store.sqlite._HURRY_S", 10.0)
 
         def break_late(*arguments: Any, **options: Any) -> None:
             submit(*arguments, **options)
@@ -263,11 +266,12 @@ def test_a_refused_commit_is_forgotten_with_its_answer(client: AppClient, keyed:
     update = change("append", add_data_files=[data_file(f"{folder}/data/twice")])
     body = {"requirements": [], "updates": [update]}
     with without_collector():
+        others = count_alive(ConflictFound), count_alive(Judged)  # of tests before this one
         for _ in range(10):
             headers = {"Idempotency-Key": fresh_uuid()} if keyed else {}
             assert client.post(path(), body, headers=headers).status_code == 409
-        assert count_alive(ConflictFound) <= 1  # of the last, whoever answered may not be through
-        assert count_alive(Judged) <= 1
+        assert count_alive(ConflictFound) <= others[0] + 1  # of the last, whoever answered may not be through
+        assert count_alive(Judged) <= others[1] + 1
 
 
 def test_of_many_at_once_that_add_one_path_one_lands(client: AppClient) -> None:

@@ -8,7 +8,7 @@ The same values make the same bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -28,7 +28,6 @@ from headgate.core.manifest import (
     FieldSummary,
     ManifestContent,
     ManifestFile,
-    Metrics,
     NewEntry,
     PartitionValue,
 )
@@ -40,30 +39,18 @@ from headgate.format.avro import Blocks, read_blocks
 from headgate.format.avro_write import (
     NULL,
     Container,
-    encode_list,
-    encode_long,
-    encode_longs,
-    encode_optional_bytes,
     encode_optional_long,
-    encode_optional_text,
-    encode_sized,
     open_container,
     write_blocks,
 )
+from headgate.format.entry_encode import FILES, Numbers, begin_entry
 from headgate.format.manifest_schemas import VERSIONS, entry_schema
 from headgate.format.partition_values import Column, decode_bound, find_columns, summarise
 
-_NO_METRICS = Metrics()
-# v1 requires a block size that nobody reads; this is what Java writes.
-_BLOCK_SIZE = 64 * 1024 * 1024
-_ABSENT, _PRESENT = 0, 1  # the branches of a union with null
-_NULLS = NULL * 3  # neither split offsets nor equality ids nor a sort order
-_END = 0  # of a list or map
 _CONTENT_NAMES = {ManifestContent.DATA: b"data", ManifestContent.DELETES: b"deletes"}
 # Metadata of a manifest of which every entry is EXISTING and has all its numbers written out: it inherits nothing,
 # so its blocks mean the same in any later manifest. Readers skip keys they do not know.
 SETTLED = "headgate.settled"
-_Numbers = tuple[EntryStatus, int, int | None, int | None]  # status, snapshot id, sequence numbers
 _ENCODER = msgspec.json.Encoder()
 _SCHEMAS = msgspec.json.Decoder(Schema)
 
@@ -157,8 +144,8 @@ def encode_added(
     """As `encode_manifest` for data files that this snapshot adds, whose numbers are all inherited: what appends write."""
     layout = _find_layout(schema, spec, (format_version, DATA_MANIFEST, "deflate"))
     partitions = _Partitions(layout) if layout.columns else None
-    container, encode_file = layout.container, _FILES[format_version]
-    begin = _begin_entry((ADDED, snapshot_id, None, None), format_version)
+    container, encode_file = layout.container, FILES[format_version]
+    begin = begin_entry((ADDED, snapshot_id, None, None), format_version)
     row_id = NULL if format_version >= 3 else b""
     encoded: list[EncodedFile] = []
     records: list[bytes] = []
@@ -206,7 +193,7 @@ class ManifestEncoder:
         self._blocks: list[bytes] = []
         self._records: list[bytes] = []
         self._files: list[EncodedFile] = []
-        self._begun: tuple[_Numbers, bytes] | None = None  # how the entry before began: most begin alike
+        self._begun: tuple[Numbers, bytes] | None = None  # how the entry before began: most begin alike
 
     def add(self, entry: NewEntry, known: EncodedFile | None = None) -> None:
         """Add an entry; `known` spares encoding its file again, when it was made for such a manifest."""
@@ -223,7 +210,7 @@ class ManifestEncoder:
         partition = self._partitions.encode(file)
         layout = self._layout.container.sync
         if known is None or known.layout != layout or known.path != file.file_path:
-            known = EncodedFile(file.file_path, layout, *_FILES[self._version](file, partition))
+            known = EncodedFile(file.file_path, layout, *FILES[self._version](file, partition))
         self._files.append(known)
         row_id = encode_optional_long(file.first_row_id) if self._version >= 3 else b""
         self._records.append(b"".join((self._begin(entry), known.begin, row_id, known.end)))
@@ -231,7 +218,7 @@ class ManifestEncoder:
     def _begin(self, entry: NewEntry) -> bytes:
         numbers = (entry.status, entry.snapshot_id, entry.data_sequence_number, entry.file_sequence_number)
         if self._begun is None or self._begun[0] != numbers:
-            self._begun = numbers, _begin_entry(numbers, self._version)
+            self._begun = numbers, begin_entry(numbers, self._version)
         return self._begun[1]
 
     def find_blocks(self, manifest: ManifestFile, data: bytes) -> Blocks | None:
@@ -388,105 +375,3 @@ def _find_fault(entry: NewEntry, spec_id: int, format_version: int, content: Man
     if format_version < 3 and file.is_dv:
         return "deletion vectors are of v3"
     return None
-
-
-# --- entries: the order of `manifest_schemas` -----------------------------------------------------------
-
-
-@lru_cache(maxsize=1 << 15)  # a manifest that is written anew begins its entries as it did before
-def _begin_entry(numbers: _Numbers, format_version: int) -> bytes:
-    status, snapshot_id, *sequence_numbers = numbers
-    written = [status, _PRESENT, snapshot_id]
-    for number in sequence_numbers if format_version > 1 else ():
-        written += (_ABSENT,) if number is None else (_PRESENT, number)
-    return encode_longs(written)
-
-
-# Counts, null and the branches of unions are all numbers in Avro, so what stands between two texts is encoded in one go:
-# a call for each of them took longer than the rest of a small manifest.
-
-
-def _file_v1(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
-    metrics = file.metrics or _NO_METRICS
-    last = _list_or_null(file.split_offsets)
-    last += (_ABSENT,) if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
-    parts = (
-        *_begin_file(file, partition),
-        encode_longs([file.record_count, file.file_size_in_bytes, _BLOCK_SIZE, *_counts(metrics)]),
-        _bounds_or_null(metrics.lower_bounds),
-        _bounds_or_null(metrics.upper_bounds),
-        encode_optional_bytes(file.key_metadata),
-        encode_longs(last),
-    )
-    return b"".join(parts), b""
-
-
-def _file_v2(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
-    metrics, last = file.metrics or _NO_METRICS, _NULLS
-    if not (file.split_offsets is None and file.equality_ids is None and file.sort_order_id is None):
-        numbers = _list_or_null(file.split_offsets)
-        numbers += _list_or_null(file.equality_ids)
-        numbers += (_ABSENT,) if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
-        last = encode_longs(numbers)
-    parts = (
-        encode_long(file.content),
-        *_begin_file(file, partition),
-        encode_longs([file.record_count, file.file_size_in_bytes, *_counts(metrics)]),
-        _bounds_or_null(metrics.lower_bounds),
-        _bounds_or_null(metrics.upper_bounds),
-        NULL if file.key_metadata is None else encode_optional_bytes(file.key_metadata),
-        last,
-    )
-    text = file.referenced_data_file
-    return b"".join(parts), NULL if text is None else encode_optional_text(text)
-
-
-def _file_v3(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
-    begin, end = _file_v2(file, partition)
-    blob = (file.content_offset, file.content_size_in_bytes)
-    return begin, b"".join((end, *map(encode_optional_long, blob)))
-
-
-_FILES = {1: _file_v1, 2: _file_v2, 3: _file_v3}
-
-
-def _begin_file(file: ContentFile, partition: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    path = file.file_path.encode()
-    return encode_long(len(path)), path, _encode_format(file.file_format), partition
-
-
-@lru_cache(maxsize=16)
-def _encode_format(name: str) -> bytes:
-    return encode_sized(name.encode())
-
-
-def _counts(metrics: Metrics) -> list[int]:
-    """The four maps of counts."""
-    numbers: list[int] = []
-    of = (metrics.column_sizes, metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
-    for counts in of:
-        if counts is None:
-            numbers.append(_ABSENT)
-            continue
-        numbers.append(_PRESENT)
-        if counts:
-            numbers.append(len(counts))
-            for pair in counts.items():
-                numbers += pair
-        numbers.append(_END)
-    return numbers
-
-
-def _list_or_null(items: Sequence[int] | None) -> list[int]:
-    if not items:
-        return [_ABSENT] if items is None else [_PRESENT, _END]
-    return [_PRESENT, len(items), *items, _END]
-
-
-def _bounds_or_null(bounds: Mapping[int, bytes] | None) -> bytes:
-    if bounds is None:
-        return NULL
-    items: list[bytes] = []
-    for key, bound in bounds.items():
-        items += (encode_long(key), encode_long(len(bound)), bound)
-    return encode_list(len(bounds), items)

@@ -18,11 +18,10 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sized
+from collections.abc import Callable, Sized
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from headgate.core.commit import Committed, Verdict
 from headgate.errors import (
@@ -39,7 +38,7 @@ from headgate.service.auth import ANONYMOUS, Credential, Unproved
 from headgate.service.body import Disconnected, Receive, check_media_type, check_size, read_body
 from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteTable
 from headgate.service.http_errors import KeyTaken, crash_reply, error_reply, is_our_failure
-from headgate.service.http_wire import Scope, check_header_size, read_headers, reply_headers, request_id_of
+from headgate.service.http_wire import Scope, Send, check_header_size, read_headers, request_id_of, send_reply
 from headgate.service.logs import LOGGER, log, log_crash
 from headgate.service.loop_turns import Turns
 from headgate.service.mailbox import Mailbox
@@ -50,11 +49,8 @@ from headgate.service.services import Services
 from headgate.service.settings import Settings
 from headgate.service.waiting import Waiters
 
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 _UNMATCHED = "unmatched"  # the label of requests without a route: paths are not labels
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"})
-_JOIN_BYTES_MAX = 1 << 20  # below this, one joined message is cheaper than several
 # What asyncio takes for its own when a worker raises it: no future may hold a StopIteration, so the request would
 # never end and keep its place for ever; the others would pass for a time-out or a cancellation of ours.
 _NOT_CARRIED = (StopIteration, TimeoutError, CancelledError)
@@ -125,7 +121,7 @@ class App:
             return
         except Exception as error:  # outermost edge
             reply = self._explain(error, request_id, route)
-        await _send(send, reply, request_id, head=scope["method"] == "HEAD")
+        await send_reply(send, reply, request_id, head=scope["method"] == "HEAD")
         self._account(scope["method"], route, reply.status, request_id, time.perf_counter() - started)
 
     def take(self, scope: Scope, body: bytes, answer: Answer) -> bool:
@@ -167,11 +163,9 @@ class App:
         self._in_flight += 1  # it may be settled before `start` returns
         try:
             later.start(partial(self._mailbox.post, loop, partial(self._settle_pending, pending)))
-        except BaseException as error:
+        except Exception as error:  # outermost edge
             if self._patience.end(pending):
                 self._in_flight -= 1
-                raise
-            if not isinstance(error, Exception):
                 raise
             # It was answered before this broke: it may not be answered again.
             log_crash("a commit crashed after its answer", error, request_id=call.request.caller.request_id)
@@ -445,16 +439,3 @@ def _too_late(route: Route, timeout_s: float) -> HeadgateError:
             f"no answer within {timeout_s:g} s; the change may still be made", timeout_s=timeout_s
         )
     return StorageFailed(f"no answer within {timeout_s:g} s", timeout_s=timeout_s)
-
-
-async def _send(send: Send, reply: Reply, request_id: str, *, head: bool) -> None:
-    size_bytes = sum(map(len, reply.parts))
-    headers = reply_headers(reply, request_id)
-    await send({"type": "http.response.start", "status": int(reply.status), "headers": headers})
-    if head or size_bytes <= _JOIN_BYTES_MAX:
-        body = b"" if head else b"".join(reply.parts)
-        await send({"type": "http.response.body", "body": body, "more_body": False})
-        return
-    for part in reply.parts:
-        await send({"type": "http.response.body", "body": part, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})

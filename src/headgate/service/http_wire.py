@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any
 
@@ -13,7 +13,9 @@ from headgate.service.http_errors import HeadersTooLarge
 from headgate.service.services import Services
 
 Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_JOIN_BYTES_MAX = 1 << 20  # below this, one joined message is cheaper than several
 REQUEST_ID = "x-request-id"
 _REQUEST_ID_BYTES = REQUEST_ID.encode()
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -71,3 +73,17 @@ def encode_reply(reply: Reply, request_id: str, *, keep_alive: bool) -> tuple[by
     text = b"".join(head)
     invariant(text.count(b"\n") == len(headers) + (2 if keep_alive else 3), "a header is one line")
     return (text, *reply.parts)
+
+
+async def send_reply(send: Send, reply: Reply, request_id: str, *, head: bool) -> None:
+    """A whole answer, for a server that speaks ASGI; to HEAD without its body."""
+    size_bytes = sum(map(len, reply.parts))
+    headers = reply_headers(reply, request_id)
+    await send({"type": "http.response.start", "status": int(reply.status), "headers": headers})
+    if head or size_bytes <= _JOIN_BYTES_MAX:
+        body = b"" if head else b"".join(reply.parts)
+        await send({"type": "http.response.body", "body": body, "more_body": False})
+        return
+    for part in reply.parts:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
