@@ -17,20 +17,21 @@ import httpx
 import pytest
 import uvicorn
 
-from headgate.core.commit import Candidate, Judged
+from headgate.core.commit import Candidate, Committed, Judged, Verdict
 from headgate.errors import CommitUnknown, ConflictFound, StorageFailed
 from headgate.files.local import LocalFiles
 from headgate.format.manifests import decode_manifest_list
-from headgate.service import routes_tables
 from headgate.service.app import build_app
 from headgate.service.commits import GroupRun
+from headgate.service.exchange import Reply, Request, Route, RouteTable, json_reply, later
 from headgate.service.gate import Pause
 from headgate.service.group_driver import GroupDriver
 from headgate.service.heads import HeadCache
 from headgate.service.manifest_store import ManifestStore
+from headgate.service.roles import Role
 from headgate.service.routes import all_routes
 from headgate.service.server import BoundedProtocol, open_socket
-from headgate.service.services import fresh_uuid, open_services
+from headgate.service.services import Services, fresh_uuid, open_services
 from headgate.service.settings import Settings
 from headgate.store.base import Operation, SwapEntry
 from headgate.store.sqlite import SqliteStore
@@ -216,28 +217,37 @@ def test_an_append_is_led_on_the_event_loop_once_its_table_is_known(
     assert witness.drives == [(HERE, False, True)]
 
 
-def test_what_breaks_after_a_commit_was_answered_does_not_answer_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with served(tmp_path) as client:
-        make_namespace(client)
-        folder = created(client)["metadata"]["location"]
-        assert append(client, folder, "a").status_code == 200
-        submit = routes_tables.submit_commit
-        # However slow this machine is, it is answered before `submit` returns.
-        monkeypatch.setattr("headgate.service.commits._STRETCH_S", 60.0)
-        monkeypatch.setattr("headgate.store.sqlite._HURRY_S", 10.0)
+def test_what_breaks_after_a_commit_was_answered_does_not_answer_it_again(tmp_path: Path) -> None:
+    settings = Settings(warehouse=str(tmp_path / "w"), database=f"sqlite:///{tmp_path / 'catalog.db'}")
 
-        def break_late(*arguments: Any, **options: Any) -> None:
-            submit(*arguments, **options)
-            raise RuntimeError("after the answer")
+    def start(done: Callable[[Verdict], None]) -> None:
+        done(Committed(()))
+        raise RuntimeError("after the answer")
 
-        monkeypatch.setattr(routes_tables, "submit_commit", break_late)
-        assert append(client, folder, "b").status_code == 200
-        monkeypatch.undo()
-        assert [append(client, folder, name).status_code for name in "cd"] == [200, 200]
-        assert live_paths(client, "t") == ["a", "b", "c", "d"]
-        assert "headgate_http_in_flight 1.0" in client.get("/metrics").text  # the one that asks
+    def quick(services: Services, request: Request) -> Reply:
+        return later(start, lambda verdict: json_reply("done"))
+
+    route = Route("POST", "/change", quick, Role.ADMIN, quick=quick)
+    app = build_app(open_services(settings), settings, RouteTable((route,)))
+    answers: list[int] = []
+
+    async def run() -> None:
+        told: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        begun = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            begun.set()
+
+        living = asyncio.create_task(app({"type": "lifespan"}, told.get, send))
+        await told.put({"type": "lifespan.startup"})
+        await begun.wait()
+        scope = {"method": "POST", "raw_path": b"/change", "query_string": b"", "headers": []}
+        assert app.take(scope, b"", lambda reply, _: answers.append(reply.status))
+        await told.put({"type": "lifespan.shutdown"})
+        await living
+
+    asyncio.run(run())
+    assert answers == [200]
 
 
 def test_a_path_that_is_live_already_is_refused_with_evidence(client: AppClient, witness: Witness) -> None:
