@@ -74,11 +74,10 @@ def file_steps(count: int) -> str:
     return " ".join(["write_new.before.1", *(f"write_new.after.{nth + 1}" for nth in range(count))])
 
 
-# What is killed before the bar has not happened, what is killed after it has.
-CHANGES: dict[str, tuple[Callable[[int, str], Change], str]] = {
-    "append": (plan_append, f"{file_steps(2)} {STORE_STEPS}"),  # manifest, list
-    "overwrite": (plan_overwrite, f"{file_steps(3)} {STORE_STEPS}"),  # and the manifest without the old file
-    "transaction": (plan_transaction, f"{file_steps(5)} {STORE_STEPS}"),
+CHANGES: dict[str, tuple[Callable[[int, str], Change], int]] = {
+    "append": (plan_append, 2),  # manifest, list
+    "overwrite": (plan_overwrite, 3),  # and the manifest without the old file
+    "transaction": (plan_transaction, 5),
 }
 
 
@@ -87,4 +86,11 @@ CHANGES: dict[str, tuple[Callable[[int, str], Change], str]] = {
 def test_a_kill_at_any_step_of_a_fine_grained_commit_leaves_all_or_nothing(
     name: str, tmp_path: Path, database: str, store: Store
 ) -> None:
-    kill_at_each_step(*CHANGES[name], Lake(Cradle(tmp_path, database), store))
+    plan, files = CHANGES[name]
+    # What is killed before the bar has not happened, what is killed after it has. On SQLite the files are late.
+    steps = (
+        (STORE_STEPS, file_steps(files))
+        if database.startswith("sqlite")
+        else (file_steps(files), STORE_STEPS)
+    )
+    kill_at_each_step(plan, " ".join(steps), Lake(Cradle(tmp_path, database), store))

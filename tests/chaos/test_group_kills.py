@@ -66,7 +66,7 @@ def plan_group(port: int, table: str, *, prefer: str | None, files: int) -> Grou
 
 
 # What is killed before the bar has not happened, what is killed after it has. The files are a manifest and a list for
-# each snapshot; a replaced file takes one manifest more.
+# each snapshot; a replaced file takes one manifest more. On SQLite they are late.
 STORE = "write.before.1 COMMIT.before.1 | COMMIT.after.1 write.after.1"
 SETTLING = "sync.before.1 sync.after.1 drop_files.before.1 drop_files.after.1"
 CHECKPOINT = "write.before.2 COMMIT.before.2 write.after.2"
@@ -91,7 +91,9 @@ def test_a_kill_at_any_step_of_a_group_leaves_all_of_it_or_nothing(
     has_landed = False
     torn = 0
     try:
-        for number, step in enumerate(f"{soft_steps(files)} {STORE} {SETTLING} {CHECKPOINT}".split()):
+        soft = soft_steps(files)
+        first = f"{STORE} {soft}" if database.startswith("sqlite") else f"{soft} {STORE}"
+        for number, step in enumerate(f"{first} {SETTLING} {CHECKPOINT}".split()):
             if step == "|":
                 has_landed = True
                 continue
@@ -132,6 +134,8 @@ def tear(store: Store) -> int:
     rows = store.read_journal(before_ms=EVER_MS, limit=1000)
     for number, row in enumerate(rows):
         path = path_of(row.location)
+        if not path.exists():
+            continue  # it was late
         match number % 3:
             case 0:
                 path.write_bytes(path.read_bytes()[: len(row.data) // 2])

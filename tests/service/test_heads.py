@@ -178,7 +178,9 @@ def test_a_replica_that_added_and_removed_a_snapshot_at_once_sees_what_others_ad
 ) -> None:
     with app_client(tmp_path, store=store.real) as first:
         stage_and_remove(first)
-        with first.services.gates.hold((T,)):  # the group is over: the answer comes before the head is remembered
+        with first.services.gates.hold(
+            (T,)
+        ):  # the group is over: the answer comes before the head is remembered
             (head,) = first.services.heads.peek((T,)) or (None,)
         (entry,) = store.load_entries((T,))
         assert head is not None

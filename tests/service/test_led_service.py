@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import sqlite3
 import threading
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -472,6 +474,7 @@ def test_the_event_loop_answers_while_another_process_keeps_the_database(
 def test_a_disk_that_is_full_refuses_the_append_and_the_next_one_lands(
     client: AppClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=4096))
     created(client)
     folder = place(client)
     assert append(client, folder, "first").status_code == 200

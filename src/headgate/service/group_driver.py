@@ -55,7 +55,7 @@ from headgate.service.late_verdicts import store_again, store_unchanged
 from headgate.service.logs import CommitLine, log, log_commits
 from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
-from headgate.service.placement import metadata_location
+from headgate.service.placement import folder_of, metadata_location
 from headgate.service.services import Services
 from headgate.service.swaps import kind_of, swap_operation, to_reply
 from headgate.store import base as store
@@ -277,6 +277,11 @@ class GroupDriver:
         heads: list[Head] = []
         removing: set[Target] = set()
         plain = self._find_plain(effect.shares)
+        try:
+            if plain:
+                self._have_files_stand(effect.candidates)
+        except HeadgateError as error:
+            return SwapRefused(without_frames(error))
         for candidate in effect.candidates:
             head, inline = self._write_file(candidate, is_plain=candidate.target in plain)
             heads.append(head)
@@ -288,10 +293,16 @@ class GroupDriver:
         operations.extend(self._records(effect, heads))
         try:
             with self._services.metrics.time_files("write-manifests"):
-                journalled = self._outbox.flush()
+                journalled = self._outbox.flush(may_be_late=not plain)
         except HeadgateError as error:
             return SwapRefused(without_frames(error))
         return _Prepared([*operations, *journalled], heads, removing, journalled)
+
+    def _have_files_stand(self, candidates: Iterable[Candidate]) -> None:
+        """Metadata files may come with this swap, and refer to what commits before it brought."""
+        for candidate in candidates:
+            if candidate.base is not None:
+                self._services.journal.stand(folder_of(candidate.base.metadata))
 
     def _find_plain(self, shares: Iterable[Share]) -> set[Target]:
         """Tables that some member changes by plain updates: its engine expects a metadata file for them."""

@@ -23,6 +23,7 @@ from headgate.format.table_metadata import encode_file
 from headgate.service.heads import HeadCache
 from headgate.service.journal import ABANDONED_AFTER_MS, Journal
 from headgate.service.logs import log
+from headgate.service.placement import folder_of
 from headgate.store.base import EntryId, MarkCheckpoint, Store
 
 _ROUND_INTERVAL_S = 60.0
@@ -108,6 +109,7 @@ class Housekeeper:
         """Write the file of this head now, unless it is written."""
         if head.checkpoint is not None and head.checkpoint.metadata_file == head.metadata_location:
             return
+        self._journal.stand(folder_of(head.metadata))
         # Names are unique to a head: one that exists was written by an earlier try of ours or another replica.
         with contextlib.suppress(AlreadyExists):
             self._files.write_new(head.metadata_location, encode_file(head.metadata))

@@ -1,13 +1,15 @@
 """The journal of new files: a commit on a local disk pays for one durable write, the one of its swap.
 
-The files of a commit are written softly (`Files.write_soft`: visible, not synced), and their bytes are put into the
-swap's own transaction (`entry`). Once that landed, `settle` has a background thread sync the files, many at a time, and
-then drop their rows. After a crash, `recover` writes the files again from the rows that were not dropped.
+The files of a commit are written softly (`Files.write_soft`: visible, not synced), before its swap or a little after it
+(`late_files`), and their bytes are put into the swap's own transaction (`entry`). Once that landed, `settle` has a
+background thread write what is late, sync the files, many at a time, and then drop their rows. After a crash, `recover`
+writes the files again from the rows that were not dropped.
 
 Invariant: while a head refers to a file, its bytes are durable at its location, or in its row.
 - The row is committed with the head that first refers to the file, so neither is there without the other.
-- A row is dropped only after a `sync` or a `restore` of its file succeeded. A file whose sync failed is never synced
-  again but restored, because a second sync after a failed one proves nothing (the kernel has let go of the pages).
+- A row is dropped only after its file was written, and a `sync` or a `restore` of it succeeded. A file whose sync failed
+  is never synced again but restored, because a second sync after a failed one proves nothing (the kernel has let go of
+  the pages).
 - A row may hold the front of a file only, and name an older file whose last bytes follow: a manifest list of thousands
   differs from its parent's in its first block. The older one is published by the same transaction or before, so it is
   durable, or has a row in front of this one; rows are restored in order, and none whose base was not.
@@ -15,13 +17,15 @@ Invariant: while a head refers to a file, its bytes are durable at its location,
   is there already, or what ought to be.
 
 Several replicas may share a database, so `recover` may meet rows of a living one. It writes bytes equal to those that
-the owner wrote before its swap, by a rename that readers do not notice. It may drop a row whose owner has not synced
+the owner wrote or will write, by a rename that readers do not notice. It may drop a row whose owner has not synced
 yet: what the row stood for, the bytes at the location, is durable then; the owner's sync and drop find nothing to do.
 If the owner syncs and drops first, the name stands for the owner's synced file or for the restored one, which was
 synced before it got the name. A file that was deleted meanwhile, its row read before `forget`, comes back as one that
 nothing refers to: a file too many, which does no harm.
 
-Never deletes a file. Never holds bytes: what it has queued is names.
+Where another process may be late, `stand` writes its files from their rows before a head is handed out here.
+
+Never deletes a file. Never holds bytes but those of late files: what it has queued is names.
 """
 
 from __future__ import annotations
@@ -33,8 +37,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.core.value import Record
-from headgate.errors import HeadgateError, LocationRefused, StorageFailed
+from headgate.errors import HeadgateError, LocationRefused, StorageFailed, without_frames
 from headgate.files.base import Files
+from headgate.service.late_files import LateFiles
 from headgate.service.logs import log
 from headgate.store.base import JournalledFile, PutFile, Store
 
@@ -82,10 +87,13 @@ class Journal:
         store: Store,
         clock_ms: Callable[[], int],
         *,
+        late: LateFiles | None = None,
         interval_s: float = _INTERVAL_S,
         queue_max: int = _QUEUE_MAX,
     ) -> None:
         self.is_soft = files.is_soft  # whether it takes files at all
+        self.late = late or LateFiles(files)
+        self._is_claimed: bool | None = False
         self._files = files
         self._store = store
         self._clock_ms = clock_ms
@@ -112,7 +120,8 @@ class Journal:
             self._thread.join()
             self._thread = None
         while batch := self._take():
-            self._settle_batch(batch)
+            self._settle_late(batch)
+        self.late.write_out()  # of swaps of which nobody knows whether they landed
 
     @property
     def depth(self) -> int:
@@ -132,6 +141,49 @@ class Journal:
         if len(self._queue) >= self._queue_max // 2 or self._queued_bytes >= _QUEUED_BYTES_MAX:
             return False
         return size_bytes <= FILE_BYTES_MAX and (row_bytes or size_bytes) <= ROW_BYTES_MAX
+
+    def takes_late(self, size_bytes: int) -> bool:
+        """Whether files of so many bytes that `entry` takes may be written after their swap (see `late_files`)."""
+        return self.late.takes(size_bytes) and self._is_claimed_here() is True
+
+    def stand(self, folder: str) -> None:
+        """Have all files below this folder stand to which a head refers that was loaded before; raises StorageFailed.
+
+        Whoever hands out a head, or writes a file that refers to its files, does this first.
+        """
+        for location, error in self.write_late().items():
+            if location.startswith(f"{folder}/"):
+                raise StorageFailed(
+                    f"a file of the table could not be written yet; its bytes are kept, try again: {error.message}",
+                    location=location,
+                )
+
+    def write_late(self) -> Mapping[str, HeadgateError]:
+        """As `stand`, for all folders; those that could not be written, and why."""
+        stuck = self.late.write_out()
+        return {**stuck, **self._complete()} if self._is_claimed_here() is False else stuck
+
+    def _is_claimed_here(self) -> bool | None:
+        """Whether this process may be late. False: another may be, whose files are completed here. None: nobody."""
+        if self._is_claimed is False:
+            claimed = self._store.claim()
+            if claimed:
+                self._complete()  # who had it before may have died
+            self._is_claimed = claimed
+        return self._is_claimed
+
+    def _complete(self) -> dict[str, HeadgateError]:
+        """Write the files of rows that do not stand, and leave the rows to their owner; those that cannot be written."""
+        failed: dict[str, HeadgateError] = {}
+        for row in self._store.read_journal(before_ms=_EVER_MS, limit=_QUEUE_MAX):
+            try:
+                if (error := failed.get(row.base or "")) is not None:
+                    raise error
+                if not self._files.exists(row.location):
+                    self._files.restore(row.location, self._assemble(row))
+            except HeadgateError as error:
+                failed[row.location] = without_frames(error)
+        return failed
 
     def entry(self, location: str, data: bytes, tail: Tail | None = None) -> PutFile:
         """What goes into the swap's transaction for a file that was written softly."""
@@ -239,7 +291,7 @@ class Journal:
                 )
                 if self._stopping:
                     return
-            self._settle_batch(self._take())
+            self._settle_late(self._take())
 
     def _take(self) -> list[str]:
         with self._changed:
@@ -249,6 +301,17 @@ class Journal:
                 self._queued_bytes * len(self._queue) // max(1, len(self._queue) + len(taken))
             )
         return taken
+
+    def _settle_late(self, batch: Sequence[str]) -> None:
+        """Write what is late, and settle the batch but for what could not be written: that is not synced by any sync."""
+        if stuck := self.late.write_out():
+            self._is_failing = True
+            left = [location for location in batch if location in stuck]
+            if left:
+                self._leave(left, stuck[left[0]])
+            batch = [location for location in batch if location not in stuck]
+        if batch:
+            self._settle_batch(batch)
 
     def _settle_batch(self, batch: Sequence[str]) -> None:
         try:

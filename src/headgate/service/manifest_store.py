@@ -29,7 +29,7 @@ from headgate.service.append_files import encode_append
 from headgate.service.kept_entries import CachedEntries, Written, count_bytes, inherit
 from headgate.service.list_tails import ListTails
 from headgate.service.live_paths import LivePaths, LoadFootprints
-from headgate.service.outbox import Unwritten, Write
+from headgate.service.outbox import Write
 from headgate.service.placement import metadata_folder
 from headgate.service.sized_cache import SizedCache
 
@@ -61,10 +61,8 @@ class ManifestStore:
         *,
         limit_bytes: int,
         new_uuid: Callable[[], str],
-        unwritten: Unwritten | None = None,
     ) -> None:
         self._files = files
-        self._unwritten: Unwritten = {} if unwritten is None else unwritten
         self._new_uuid = new_uuid
         self._lock = threading.Lock()
         share = limit_bytes // _SHARES
@@ -351,9 +349,7 @@ class ManifestStore:
         return encode_footprint(parts)
 
     def _read(self, location: str) -> bytes:
-        """A file, also one that is on its way to its place."""
-        data = self._unwritten.get(location)
-        return self._files.read(location, limit_bytes=_BYTES_MAX) if data is None else data
+        return self._files.read(location, limit_bytes=_BYTES_MAX)
 
     def _name(self, table: TableMetadata, stem: str) -> str:
         envelope = table.envelope

@@ -1,9 +1,9 @@
 """Files that a group has to write before its swap: soft and journalled on a disk, by parallel PUTs on an object store.
 
-On a disk nothing is written before `flush`, which writes the files without a sync and returns what belongs in the
-journal, in the swap's own transaction. A large file would cost more there than a sync of its own, unless it ends as
-another one does (the list of thousands of manifests). It, and each PUT on an object store, begins at once, while the
-group is still being judged, and `flush` waits for all of them.
+On a disk nothing is written before `flush`, which writes the files without a sync, or leaves that to `late_files`, and
+returns what belongs in the journal, in the swap's own transaction. A large file would cost more there than a sync of its
+own, unless it ends as another one does (the list of thousands of manifests). It, and each PUT on an object store, begins
+at once, while the group is still being judged, and `flush` waits for all of them.
 
 A member of the group may have to read what one before it wrote, when memory no longer holds it. So until a file is written
 or recalled, it is found in `unwritten`, which all outboxes share.
@@ -19,9 +19,8 @@ from typing import Protocol
 from headgate.errors import HeadgateError
 from headgate.files.base import Files
 from headgate.service.journal import FILE_BYTES_MAX, Journal, Tail
+from headgate.service.late_files import Unwritten
 from headgate.store.base import PutFile
-
-Unwritten = dict[str, bytes]  # by location; from any thread
 
 _Waiting = tuple[bytes, Tail | None, int]  # with the size of its row
 
@@ -63,8 +62,8 @@ class Outbox:
             return True
         return sum([row_bytes for _, _, row_bytes in self._waiting.values()]) > _JOURNAL_BYTES_MAX
 
-    def flush(self) -> list[PutFile]:
-        """Have everything written; for what is not durable yet, the rows of the journal."""
+    def flush(self, *, may_be_late: bool = False) -> list[PutFile]:
+        """Have everything written; for what is not durable yet, the rows of the journal. Soft files may be late."""
         waiting, self._waiting = self._waiting, {}
         soft: list[tuple[str, bytes, Tail | None]] = []
         room = _JOURNAL_BYTES_MAX if self._journal.takes(0) else -1
@@ -74,7 +73,10 @@ class Outbox:
                 soft.append((location, data, tail))
             else:
                 self._begun[location] = self._begin(location, data)
-        if soft:
+        late: list[tuple[str, bytes]] = []
+        if may_be_late and soft and self._journal.takes_late(sum([len(data) for _, data, _ in soft])):
+            late = [(location, data) for location, data, _ in soft]
+        elif soft:
             self._files.write_soft_many([(location, (data,)) for location, data, _ in soft])
         if self._begun:
             begun, self._begun = self._begun, {}
@@ -82,6 +84,7 @@ class Outbox:
             for future in begun.values():
                 future.result()
         self.close()
+        self._journal.late.add(late)
         return [self._journal.entry(*file) for file in soft]
 
     def recall(self, locations: Iterable[str]) -> list[str]:
@@ -89,7 +92,7 @@ class Outbox:
         written = []
         for location in locations:
             self._unwritten.pop(location, None)
-            if self._waiting.pop(location, None) is None:
+            if self._waiting.pop(location, None) is None and not self._journal.late.recall(location):
                 written.append(location)
             if (future := self._begun.pop(location, None)) is not None:
                 with suppress(HeadgateError):

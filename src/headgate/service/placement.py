@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.core.names import path_segment
+from headgate.core.table import TableMetadata
 from headgate.format.table_metadata import is_gzipped
 
 METADATA_PATH = "write.metadata.path"
@@ -27,6 +28,11 @@ def default_location(
 def metadata_folder(location: str, properties: Mapping[str, str]) -> str:
     """Where a table's metadata files, manifest lists and manifests are put."""
     return properties.get(METADATA_PATH, f"{location.rstrip('/')}/metadata").rstrip("/")
+
+
+def folder_of(metadata: TableMetadata) -> str:
+    """The same, of a table."""
+    return metadata_folder(metadata.envelope.location, metadata.envelope.properties)
 
 
 def metadata_location(location: str, properties: dict[str, str], *, version: int, uuid: str) -> str:

@@ -139,6 +139,7 @@ def commit_table(services: Services, request: Request) -> Reply:
         head, landed = tables.describe_commit(services, work, verdict)
         if wants_minimal(request.headers):
             return _minimal_reply(head, landed)
+        services.journal.write_late()
         return _table_reply(head, head.metadata, with_config=False)
 
     if work.commits[0].creates():
@@ -215,6 +216,7 @@ def replay_table(services: Services, request: Request, stored: Mapping[str, obje
     is_commit = request.method == "POST" and "table" in request.params
     if is_commit and wants_minimal(request.headers):
         return _minimal_reply(head, landed_in(stored))
+    services.journal.write_late()
     return _table_reply(head, head.metadata)
 
 

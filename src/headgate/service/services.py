@@ -27,14 +27,18 @@ from headgate.service.heads import HeadCache
 from headgate.service.housekeeping import Housekeeper
 from headgate.service.job_queue import JobQueue
 from headgate.service.journal import Journal
+from headgate.service.late_files import LateFiles, Unwritten, never
 from headgate.service.manifest_store import ManifestStore
 from headgate.service.metrics import Metrics
-from headgate.service.outbox import Unwritten
 from headgate.service.settings import Settings
+from headgate.service.whole_files import WholeFiles
 from headgate.store.base import EntryId, Store
 from headgate.store.open import open_store
 
 _TURN_S = 1.0  # how long a group waits for another replica's
+_ROOM_BYTES = (
+    1 << 30
+)  # with less left on a disk, a commit writes its files before its swap, and is refused when it cannot
 
 
 @dataclass(frozen=True)
@@ -134,9 +138,17 @@ def build_services(
     """Services over a store and files that are open already."""
     prepare_kinds()  # before the first thread: one that finds a job of the last process decodes at once
     locations = location_policy(settings)
-    files = AllowedFiles(files, locations)
+    allowed = AllowedFiles(files, locations)
     heads = HeadCache(store, limit_bytes=settings.cache_bytes)
-    journal = Journal(files, store, clock_ms)
+    unwritten: Unwritten = {}
+    late = LateFiles(
+        allowed,
+        unwritten,
+        allow=lambda location: locations.allow_file(location, field="location"),
+        has_room=find_room(settings) if files.is_soft else never,
+    )
+    journal = Journal(allowed, store, clock_ms, late=late)
+    files = WholeFiles(allowed, unwritten, journal.write_late)
     housekeeper = Housekeeper(
         store,
         files,
@@ -162,9 +174,10 @@ def build_services(
     )
     metrics.gate_depth.set_function(lambda: gates.depth)
     metrics.cache_bytes.labels("heads").set_function(lambda: heads.size_bytes)
-    unwritten: Unwritten = {}
     manifests = ManifestStore(
-        files, limit_bytes=settings.manifest_cache_bytes, new_uuid=new_uuid, unwritten=unwritten
+        files,
+        limit_bytes=settings.manifest_cache_bytes,
+        new_uuid=new_uuid,
     )
     metrics.cache_bytes.labels("manifests").set_function(lambda: manifests.size_bytes)
     return Services(
@@ -197,6 +210,21 @@ def open_services(settings: Settings) -> Services:
     services = build_services(settings, store=open_store(settings.database_url), files=files)
     services.housekeeper.start()
     return services
+
+
+def find_room(settings: Settings) -> Callable[[], bool]:
+    """Tells whether the disks of the warehouse have room to spare."""
+    roots = (settings.warehouse_location, *settings.allowed_locations)
+    paths = [canonical(root, field="warehouse").removeprefix("file://") for root in roots]
+
+    def has_room() -> bool:
+        try:
+            found = [os.statvfs(path) for path in paths]
+        except OSError:
+            return False
+        return all(one.f_bavail * one.f_frsize >= _ROOM_BYTES for one in found)
+
+    return has_room
 
 
 def location_policy(settings: Settings) -> LocationPolicy:

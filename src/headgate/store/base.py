@@ -379,6 +379,12 @@ class Store(Protocol):
         process and always say True.
         """
 
+    def claim(self) -> bool | None:
+        """Have this process be the one that may write its journalled files after their swap, until it closes the store.
+
+        True when it is, False when another is, None where nobody may: where several processes read heads of each other.
+        """
+
     def read_journal(self, *, before_ms: int, limit: int) -> list[JournalledFile]:
         """Files that may not be durable yet, put before this time, oldest first."""
 

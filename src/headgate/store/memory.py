@@ -58,6 +58,10 @@ class MemoryStore:
         """A write waits for no more than another's assignments."""
         return nullcontext()
 
+    def claim(self) -> bool | None:
+        """Nobody: several services read heads of each other."""
+        return None
+
     def load_namespace(self, levels: Levels) -> Namespace | None:
         """One namespace, or None."""
         path_of(levels)

@@ -212,6 +212,10 @@ class PostgresStore:
 
     # --- reads: see the functions of the same names in `postgres_read` --------------------------------------
 
+    def claim(self) -> bool | None:
+        """Nobody: several services read heads of each other."""
+        return None
+
     def load_namespace(self, levels: Levels) -> Namespace | None:
         """One namespace, or None."""
         return self._run(lambda db: postgres_read.load_namespace(db, levels))

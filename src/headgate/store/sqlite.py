@@ -53,6 +53,7 @@ from headgate.store.base import (
 )
 from headgate.store.group import Group, Member, fail_all, tell_all
 from headgate.store.migrate import LOAD_VERSION
+from headgate.store.sqlite_claim import Claim
 from headgate.store.sqlite_connect import (
     BUSY_WAIT_S,
     NO_WAITING,
@@ -60,9 +61,9 @@ from headgate.store.sqlite_connect import (
     WRITER_PRAGMAS,
     Connect,
     connect_sqlite,
-    ensure_wal,
     has_begun,
     migrate,
+    set_up,
     translate,
 )
 from headgate.store.sqlite_staged import ROWS_MAX, Staged
@@ -120,6 +121,7 @@ class SqliteStore:
         self._readers_lock = threading.Lock()
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
+        self._claim = Claim(self._path)
         if not Path(self._path).absolute().parent.is_dir():
             raise BadInput(f"the directory of the database does not exist: {self._path}", field="database")
         self._submit(self._migrate)
@@ -251,16 +253,7 @@ class SqliteStore:
     def _open(self, pragmas: Sequence[str]) -> sqlite3.Connection:
         if self._closed:
             raise StorageFailed("the store is closed")
-        db = self._connect(self._path)
-        try:
-            db.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout_ms)}")
-            for pragma in pragmas:
-                db.execute(pragma)
-            ensure_wal(db, self._path, wait_max_s=self._busy_timeout_ms / 1000)
-        except BaseException:
-            db.close()
-            raise
-        return db
+        return set_up(self._connect(self._path), self._path, pragmas, busy_timeout_ms=self._busy_timeout_ms)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -306,6 +299,7 @@ class SqliteStore:
                 db.close()
             self._idle_readers.clear()
             self._discard_writer()
+            self._claim.end()
 
     # --- reads: see the functions of the same names in `sqlite_read` --------------------------------------
 
@@ -390,6 +384,10 @@ class SqliteStore:
     def turn(self, id: EntryId, *, timeout_s: float) -> Iterator[bool]:
         """There is one gate in one process: nobody to take turns with."""
         yield True
+
+    def claim(self) -> bool | None:
+        """Whether this process holds the lock beside the file."""
+        return self._claim.take()
 
     def read_journal(self, *, before_ms: int, limit: int) -> list[JournalledFile]:
         """Files that may not be durable yet, put before this time, in the order they were put."""

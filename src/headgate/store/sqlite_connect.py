@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headgate.errors import HeadgateError, InvariantBroken, Overloaded, StorageFailed
 from headgate.store.base import SCHEMA_VERSION_TABLE
@@ -63,6 +63,21 @@ WRITER_PRAGMAS = (
 )
 READER_PRAGMAS = ("PRAGMA query_only = ON",)
 NO_WAITING = "PRAGMA busy_timeout = 0"
+
+
+def set_up(
+    db: sqlite3.Connection, path: str, pragmas: Sequence[str], *, busy_timeout_ms: int
+) -> sqlite3.Connection:
+    """The connection with these settings and a write-ahead log; closed when it cannot have them."""
+    try:
+        db.execute(f"PRAGMA busy_timeout = {int(busy_timeout_ms)}")
+        for pragma in pragmas:
+            db.execute(pragma)
+        ensure_wal(db, path, wait_max_s=busy_timeout_ms / 1000)
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 def ensure_wal(db: sqlite3.Connection, path: str, *, wait_max_s: float) -> None:

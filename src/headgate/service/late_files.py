@@ -1,0 +1,128 @@
+"""Late files: those of a swap that has landed, whose bytes are in its rows, and which are not at their places yet.
+
+To create two files costs a tenth of a small commit, and nobody needs them before somebody reads the table. So they are
+left to the journal's thread, which has them at their places a fraction of a second later, or to whoever comes first
+with a head that refers to them. What must not be lost by that:
+
+- *Nobody is handed a head, and no metadata file is written, before the files that it refers to stand* (`Journal.stand`).
+  They are added before the swap, so whoever sees its head finds them here, or at their places.
+- *They are written.* While a file could not be, or the disk has little room, or many wait, none is late: a commit
+  writes its own then, and is refused when it cannot.
+- *Nobody else reads them meanwhile.* A process is late only while the store says that it is the one (`Store.claim`).
+
+Never deletes a file. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from headgate.errors import AlreadyExists, HeadgateError, without_frames
+from headgate.files.base import Files
+
+Unwritten = dict[str, bytes]  # by location; from any thread
+
+_BATCH_MAX = 64  # files created together
+_BYTES_MAX = 16 << 20  # that wait; the list of a large table has a megabyte
+_LOOK_S = 0.2  # between two looks at the room
+
+
+def never() -> bool:
+    """There is no room to be late."""
+    return False
+
+
+class LateFiles:
+    """The files that wait. Until they are written they are found in `unwritten` too, which others share."""
+
+    def __init__(
+        self,
+        files: Files,
+        unwritten: Unwritten | None = None,
+        *,
+        allow: Callable[[str], object] = str,
+        has_room: Callable[[], bool] = never,
+    ) -> None:
+        self._files, self._allow, self._has_room = files, allow, has_room
+        self._unwritten = {} if unwritten is None else unwritten
+        self._lock = threading.Lock()  # of what waits
+        self._writing = (
+            threading.Lock()
+        )  # held while files are written: who had it finds them at their places
+        self._waiting: dict[str, bytes] = {}
+        self._bytes = 0
+        self._stuck: Mapping[str, HeadgateError] = {}  # those that could not be written the last time
+        self._look_at = float("-inf")
+        self._is_room = False
+
+    def takes(self, size_bytes: int) -> bool:
+        """Whether files of so many bytes may be late."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_S
+            self._is_room = self._has_room()
+        return self._is_room and not self._stuck and self._bytes + size_bytes <= _BYTES_MAX
+
+    def add(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """A swap that brings these files is about to be sent. Raises LocationRefused for one that is not allowed."""
+        for location, _ in files:
+            self._allow(location)
+        with self._lock:
+            for location, data in files:
+                self._unwritten[location] = self._waiting[location] = data
+                self._bytes += len(data)
+
+    def recall(self, location: str) -> bool:
+        """This file is not wanted. True: it was not written, and will not be."""
+        if location not in self._waiting:
+            return False
+        with self._writing, self._lock:
+            return self._remove(location)
+
+    def write_out(self) -> Mapping[str, HeadgateError]:
+        """Have all files that were added stand. Those that could not be written wait on, and are given back with why."""
+        if not self._waiting:
+            return {}
+        with self._writing:
+            with self._lock:
+                waiting = list(self._waiting.items())
+            stuck: dict[str, HeadgateError] = {}
+            for start in range(0, len(waiting), _BATCH_MAX):
+                batch = waiting[start : start + _BATCH_MAX]
+                stuck |= self._write(batch)
+                with self._lock:
+                    for location, _ in batch:
+                        if location not in stuck:
+                            self._remove(location)
+            self._stuck = stuck
+            return stuck
+
+    def _write(self, batch: Sequence[tuple[str, bytes]]) -> dict[str, HeadgateError]:
+        try:
+            self._files.write_soft_many([(location, (data,)) for location, data in batch])
+        except HeadgateError:
+            return self._write_each(batch)
+        return {}
+
+    def _write_each(self, batch: Sequence[tuple[str, bytes]]) -> dict[str, HeadgateError]:
+        """One that cannot be written does not keep others from being written."""
+        failed: dict[str, HeadgateError] = {}
+        for location, data in batch:
+            try:
+                self._files.write_soft(location, (data,))
+            except AlreadyExists:
+                pass  # restored from its row: a name is used once, so these are its bytes
+            except HeadgateError as error:
+                failed[location] = without_frames(error)
+        return failed
+
+    def _remove(self, location: str) -> bool:
+        """With the lock held."""
+        data = self._waiting.pop(location, None)
+        if data is None:
+            return False
+        self._bytes -= len(data)
+        self._unwritten.pop(location, None)
+        return True
