@@ -16,6 +16,7 @@ from headgate.errors import (
     NotFound,
 )
 from headgate.format.table_metadata import encode_envelope
+from headgate.service.commit_records import added_snapshots
 from headgate.store import base as store
 from headgate.store.base import EntryId, Kind, Reason, Stream
 
@@ -64,7 +65,14 @@ def swap_operation(
             Stream.SNAPSHOTS: metadata.snapshots.since(base.metadata.snapshots),
             Stream.HISTORY: metadata.history.since(base.metadata.history),
         },
+        tags_are_new=_has_own_lists(candidate),
     )
+
+
+def _has_own_lists(candidate: Candidate) -> bool:
+    """Whether the manifest lists of its new snapshots were all written for it, under names that nobody else has."""
+    lists = {snapshot.manifest_list for snapshot in added_snapshots(candidate.updates)}
+    return lists.issubset(candidate.written)
 
 
 def to_reply(refused: store.Refused, candidates: Sequence[Candidate]) -> Reply:

@@ -230,6 +230,9 @@ class SwapEntry:
     checkpointed: bool
     envelope: bytes
     logs: Mapping[Stream, LogDelta] = field(default_factory=dict)
+    tags_are_new: bool = (
+        False  # what they stand for was just made: a store need not look for others that have them
+    )
 
 
 @dataclass(frozen=True, slots=True)

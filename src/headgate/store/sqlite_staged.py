@@ -227,7 +227,8 @@ class Staged:
             return standing
         id = swap.id
         for stream, delta in swap.logs.items():
-            if (refused := find_duplicate_tag(db, id, stream, delta.added)) is not None:
+            refused = None if swap.tags_are_new else find_duplicate_tag(db, id, stream, delta.added)
+            if refused is not None:
                 return refused
             tags = {(id, int(stream), item.tag) for item in delta.added if item.tag is not None}
             if tags:
