@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ def open_database(tmp_path: Path) -> SqliteStore:
 def client(tmp_path: Path) -> Iterator[AppClient]:
     """A service on SQLite and a disk, with nothing in the background."""
     with app_client(tmp_path, store=open_database(tmp_path)) as made:
+        made.services.journal.claim()
         make_namespace(made)
         created(made)
         yield made
@@ -62,10 +64,11 @@ def rows(client: AppClient) -> list[str]:
     return [row.location for row in client.services.store.read_journal(before_ms=EVER_MS, limit=1000)]
 
 
-def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise StorageFailed("no space left on the device")
+def fail(*_: object, **__: object) -> Any:
+    raise StorageFailed("no space left on the device")
 
+
+def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalFiles, "write_soft", fail)
     monkeypatch.setattr(LocalFiles, "write_soft_many", fail)
 
@@ -144,6 +147,7 @@ def test_the_thread_of_the_journal_writes_them_and_drops_their_rows(
 def test_what_a_service_left_when_it_died_is_there_when_it_comes_back(tmp_path: Path) -> None:
     store = open_database(tmp_path)
     with app_client(tmp_path, store=store) as client:
+        client.services.journal.claim()
         make_namespace(client)
         created(client)
         assert append(client, "one").status_code == 200
@@ -172,7 +176,10 @@ def test_a_file_that_cannot_be_written_is_told_to_nobody_and_kept(
         # Nothing is late any more: who cannot write is refused.
         patch.setattr(LocalFiles, "write_new", LocalFiles.write_soft)
         assert append(client, "two", name="other").status_code == 503
+    time.sleep(0.25)  # it is not tried again at once
     assert live_paths(client, "t") == ["one"]
+    client.services.journal.recover()
+    assert rows(client) == []
     assert append(client, "two").status_code == 200
     assert live_paths(client, "t") == ["one", "two"]
 
@@ -236,11 +243,81 @@ def test_of_two_processes_one_may_be_late_and_after_it_the_other(tmp_path: Path)
 def test_where_the_lock_cannot_be_made_nobody_is_late(tmp_path: Path) -> None:
     (tmp_path / "catalog.db-claim").symlink_to(tmp_path / "elsewhere")
     with app_client(tmp_path, store=open_database(tmp_path)) as client:
+        client.services.journal.claim()
         make_namespace(client)
         created(client)
         assert append(client, "one").status_code == 200
         assert len(avro_files(tmp_path)) == 2
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_database_reached_by_a_symlink_is_the_same_database(tmp_path: Path) -> None:
+    first = open_database(tmp_path)
+    (tmp_path / "link.db").symlink_to(tmp_path / "catalog.db")
+    second = SqliteStore(tmp_path / "link.db")
+    assert (first.claim(), second.claim()) == (True, False)
+    first.close()
+    second.close()
+
+
+def test_who_takes_over_completes_what_the_dead_one_tore_and_is_not_late_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_database(tmp_path)
+    with (
+        app_client(tmp_path, store=store) as dead,
+        app_client(tmp_path, store=open_database(tmp_path)) as living,
+    ):
+        dead.services.journal.claim()
+        make_namespace(dead)
+        created(dead)
+        assert append(dead, "one").status_code == 200
+        for row in store.read_journal(before_ms=EVER_MS, limit=9):
+            torn = Path(row.location.removeprefix("file://"))
+            torn.parent.mkdir(parents=True, exist_ok=True)
+            torn.write_bytes(b"")
+        dead.services.journal.late._waiting.clear()  # it is killed in the middle of its writes
+        store._claim.end()
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalFiles, "restore", fail)
+            assert len(living.services.journal.claim()) == 2
+            assert living.get(path()).status_code == 503
+            assert not living.services.journal.takes_late(1)
+        assert live_paths(living, "t") == ["one"]
+        assert living.services.journal.takes_late(1)
+
+
+def test_a_landed_commit_is_told_though_late_files_cannot_be_looked_for(
+    client: AppClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second_store = open_database(tmp_path)
+    with app_client(tmp_path, store=second_store) as second:
+        assert append(second, "one", headers={}).status_code == 200
+        with monkeypatch.context() as patch:
+            patch.setattr(second_store, "read_journal", fail)
+            assert append(second, "two", headers={}).status_code == 200
+            assert second.get(path()).status_code == 503
+        assert live_paths(second, "t") == ["one", "two"]
+
+
+def test_what_a_second_service_purges_does_not_come_back(client: AppClient, tmp_path: Path) -> None:
+    with app_client(tmp_path, store=open_database(tmp_path)) as second:
+        assert append(second, "one").status_code == 200
+        assert second.delete(path(), params={"purgeRequested": "true"}).status_code == 204
+        second.services.background.shutdown(wait=True)
+        assert avro_files(tmp_path) == []
+
+
+def test_what_is_purged_while_it_is_stuck_does_not_come_back(
+    client: AppClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert append(client, "one").status_code == 200
+    with monkeypatch.context() as patch:
+        break_disk(patch)
+        assert client.delete(path(), params={"purgeRequested": "true"}).status_code == 204
+        client.services.background.shutdown(wait=True)
+    client.services.journal.close()
+    assert avro_files(tmp_path) == []
 
 
 def test_stores_that_many_processes_share_let_nobody_be_late() -> None:
@@ -287,17 +364,35 @@ def test_one_that_cannot_be_written_does_not_hold_up_others_and_is_tried_again(
     assert (tmp_path / "t" / "two").read_bytes() == b"2"
     assert not late.takes(1)
     (tmp_path / "linked").unlink()
+    assert set(late.write_out()) == {stuck}  # it is not tried again at once
+    time.sleep(0.25)
     assert late.write_out() == {}
     assert (tmp_path / "linked" / "one").read_bytes() == b"1"
     assert late.takes(1)
 
 
-def test_a_file_that_was_restored_from_its_row_is_done(disk: LocalFiles, tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", [b"1", b""], ids=["restored", "torn"])
+def test_a_file_that_is_there_already_has_its_bytes_in_the_end(
+    disk: LocalFiles, tmp_path: Path, there: bytes
+) -> None:
     late = late_on(disk)
     late.add([(f"file://{tmp_path}/t/one", b"1"), (f"file://{tmp_path}/t/two", b"2")])
-    disk.restore(f"file://{tmp_path}/t/one", b"1")
+    disk.restore(f"file://{tmp_path}/t/one", there)
     assert late.write_out() == {}
+    assert (tmp_path / "t" / "one").read_bytes() == b"1"
     assert (tmp_path / "t" / "two").read_bytes() == b"2"
+
+
+def test_a_stuck_file_that_is_recalled_holds_nobody_up(disk: LocalFiles, tmp_path: Path) -> None:
+    late = late_on(disk)
+    (tmp_path / "linked").symlink_to(tmp_path)
+    stuck = f"file://{tmp_path}/linked/one"
+    late.add([(stuck, b"1")])
+    assert set(late.write_out()) == {stuck}
+    assert not late.takes(1)
+    assert late.recall(stuck)
+    assert late.write_out() == {}
+    assert late.takes(1)
 
 
 def test_a_place_that_is_not_allowed_is_refused_before_the_swap(disk: LocalFiles, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ class Housekeeper:
     def start(self) -> None:
         """Find what an earlier process left behind, files first: everything else reads them; and begin."""
         self._journal.recover()
+        self._journal.claim()
         self._journal.start()
         self._find_stale()
         self._thread = threading.Thread(target=self._run, name="headgate-housekeeper", daemon=True)
@@ -179,6 +180,7 @@ class Housekeeper:
                     return
             self._find_stale()
             self._journal.recover(before_ms=self._clock_ms() - ABANDONED_AFTER_MS)
+            self._journal.claim()
         except HeadgateError as error:
             log(logging.WARNING, "housekeeping was not finished; will try again", error=str(error))
 

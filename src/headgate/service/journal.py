@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.core.value import Record
-from headgate.errors import HeadgateError, LocationRefused, StorageFailed, without_frames
+from headgate.errors import HeadgateError, LocationRefused, NotFound, StorageFailed, TooLarge, without_frames
 from headgate.files.base import Files
 from headgate.service.late_files import LateFiles
 from headgate.service.logs import log
@@ -94,6 +94,7 @@ class Journal:
         self.is_soft = files.is_soft  # whether it takes files at all
         self.late = late or LateFiles(files)
         self._is_claimed: bool | None = False
+        self._completing = threading.Lock()  # one at a time: rows hold the bytes of files
         self._files = files
         self._store = store
         self._clock_ms = clock_ms
@@ -144,7 +145,7 @@ class Journal:
 
     def takes_late(self, size_bytes: int) -> bool:
         """Whether files of so many bytes that `entry` takes may be written after their swap (see `late_files`)."""
-        return self.late.takes(size_bytes) and self._is_claimed_here() is True
+        return self._is_claimed is True and self.late.takes(size_bytes)
 
     def stand(self, folder: str) -> None:
         """Have all files below this folder stand to which a head refers that was loaded before; raises StorageFailed.
@@ -161,29 +162,50 @@ class Journal:
     def write_late(self) -> Mapping[str, HeadgateError]:
         """As `stand`, for all folders; those that could not be written, and why."""
         stuck = self.late.write_out()
-        return {**stuck, **self._complete()} if self._is_claimed_here() is False else stuck
+        return stuck if self._is_claimed is not False else {**stuck, **self.claim()}
 
-    def _is_claimed_here(self) -> bool | None:
-        """Whether this process may be late. False: another may be, whose files are completed here. None: nobody."""
-        if self._is_claimed is False:
-            claimed = self._store.claim()
-            if claimed:
-                self._complete()  # who had it before may have died
+    def claim(self) -> Mapping[str, HeadgateError]:
+        """Try to be the one that may be late; files of others that do not stand and could not be written.
+
+        While another may be, its files are completed here by everybody who asks for late ones. Who takes over from it
+        completes them once more: it may have died. Only when all of them stand is nobody else's file missing.
+        """
+        if self._is_claimed is not False:
+            return {}
+        claimed = self._store.claim()
+        failed = {} if claimed is None else self._complete()
+        if not (claimed and failed):
             self._is_claimed = claimed
-        return self._is_claimed
+        return failed
 
     def _complete(self) -> dict[str, HeadgateError]:
-        """Write the files of rows that do not stand, and leave the rows to their owner; those that cannot be written."""
+        """Have the files of all rows stand with their bytes, and leave the rows to their owner; those that do not."""
         failed: dict[str, HeadgateError] = {}
-        for row in self._store.read_journal(before_ms=_EVER_MS, limit=_QUEUE_MAX):
-            try:
-                if (error := failed.get(row.base or "")) is not None:
-                    raise error
-                if not self._files.exists(row.location):
-                    self._files.restore(row.location, self._assemble(row))
-            except HeadgateError as error:
-                failed[row.location] = without_frames(error)
+        with self._completing, self.late.standing():
+            for row in self._store.read_journal(before_ms=_EVER_MS, limit=_QUEUE_MAX):
+                try:
+                    if (error := failed.get(row.base or "")) is not None:
+                        raise error
+                    self._complete_one(row)
+                except HeadgateError as error:
+                    failed[row.location] = without_frames(error)
         return failed
+
+    def _complete_one(self, row: JournalledFile) -> None:
+        data = self._assemble(row)
+        try:
+            if self._files.read(row.location, limit_bytes=FILE_BYTES_MAX) == data:
+                return
+        except (NotFound, TooLarge):
+            pass
+        self._files.restore(row.location, data)  # missing, or torn by a kill
+
+    def let_go(self, locations: Sequence[str]) -> None:
+        """These files are about to be deleted: none of them comes afterwards."""
+        if self.write_late():
+            self.late.recall_places(frozenset(locations))
+        if self._is_claimed is False:
+            self.forget(locations)  # or they would be completed again
 
     def entry(self, location: str, data: bytes, tail: Tail | None = None) -> PutFile:
         """What goes into the swap's transaction for a file that was written softly."""
@@ -231,7 +253,8 @@ class Journal:
             fresh = [row for row in rows if row.location not in kept]
             if not fresh or len(kept) > _KEPT_MAX or young > _YOUNG_MAX:
                 break
-            failed = self._restore_page(fresh, kept)
+            with self.late.standing():
+                failed = self._restore_page(fresh, kept)
             kept.update(failed)
             restored += len(fresh) - len(failed)
             # A living replica puts rows faster than they are restored here, so this must end before it does. Not at the

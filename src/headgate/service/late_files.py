@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from headgate.errors import AlreadyExists, HeadgateError, without_frames
 from headgate.files.base import Files
 
 Unwritten = dict[str, bytes]  # by location; from any thread
 
-_BATCH_MAX = 64  # files created together
 _BYTES_MAX = 16 << 20  # that wait; the list of a large table has a megabyte
 _LOOK_S = 0.2  # between two looks at the room
+_RETRY_S = 0.2  # before a file that could not be written is tried again
 
 
 def never() -> bool:
@@ -54,6 +55,7 @@ class LateFiles:
         self._waiting: dict[str, bytes] = {}
         self._bytes = 0
         self._stuck: Mapping[str, HeadgateError] = {}  # those that could not be written the last time
+        self._retry_at = float("-inf")
         self._look_at = float("-inf")
         self._is_room = False
 
@@ -81,42 +83,47 @@ class LateFiles:
         with self._writing, self._lock:
             return self._remove(location)
 
+    def recall_places(self, places: Collection[str]) -> None:
+        """As `recall`, of those that wait for these places, however those are spelled."""
+        with self._writing, self._lock:
+            for location in [one for one in self._waiting if one in places or self._allow(one) in places]:
+                self._remove(location)
+
     def write_out(self) -> Mapping[str, HeadgateError]:
         """Have all files that were added stand. Those that could not be written wait on, and are given back with why."""
         if not self._waiting:
+            self._stuck = {}
             return {}
         with self._writing:
             with self._lock:
                 waiting = list(self._waiting.items())
-            stuck: dict[str, HeadgateError] = {}
-            for start in range(0, len(waiting), _BATCH_MAX):
-                batch = waiting[start : start + _BATCH_MAX]
-                stuck |= self._write(batch)
-                with self._lock:
-                    for location, _ in batch:
-                        if location not in stuck:
-                            self._remove(location)
-            self._stuck = stuck
-            return stuck
+            now = time.monotonic()
+            # A disk that fails slowly is not asked again by everybody.
+            stuck = dict(self._stuck) if now < self._retry_at else {}
+            for location, data in waiting:
+                if location in stuck:
+                    continue
+                try:
+                    self._write(location, data)
+                except HeadgateError as error:
+                    stuck[location] = without_frames(error)
+                    self._retry_at = time.monotonic() + _RETRY_S
+                else:
+                    with self._lock:
+                        self._remove(location)
+            self._stuck = {location: why for location, why in stuck.items() if location in self._waiting}
+            return self._stuck
 
-    def _write(self, batch: Sequence[tuple[str, bytes]]) -> dict[str, HeadgateError]:
+    def standing(self) -> AbstractContextManager[object]:
+        """While it lasts no late file is written: for who restores files by their rows."""
+        return self._writing
+
+    def _write(self, location: str, data: bytes) -> None:
+        """One by one: to write several and undo them when one fails would take away what others have restored meanwhile."""
         try:
-            self._files.write_soft_many([(location, (data,)) for location, data in batch])
-        except HeadgateError:
-            return self._write_each(batch)
-        return {}
-
-    def _write_each(self, batch: Sequence[tuple[str, bytes]]) -> dict[str, HeadgateError]:
-        """One that cannot be written does not keep others from being written."""
-        failed: dict[str, HeadgateError] = {}
-        for location, data in batch:
-            try:
-                self._files.write_soft(location, (data,))
-            except AlreadyExists:
-                pass  # restored from its row: a name is used once, so these are its bytes
-            except HeadgateError as error:
-                failed[location] = without_frames(error)
-        return failed
+            self._files.write_soft(location, (data,))
+        except AlreadyExists:  # restored from its row, or torn by a write that failed and could not be undone
+            self._files.restore(location, data)
 
     def _remove(self, location: str) -> bool:
         """With the lock held."""

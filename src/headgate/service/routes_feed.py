@@ -29,7 +29,7 @@ def read_events(services: Services, request: Request) -> Reply:
     size = size_max if body.page_size is None else min(body.page_size, size_max)
 
     def load(after: int, limit: int) -> list[StoredEvent]:
-        return services.store.read_events(after=after, limit=limit)
+        return _told(services, services.store.read_events(after=after, limit=limit))
 
     return _answer(load, cursor, listing=_CATALOG_FEED, size=size, wanted=body)
 
@@ -44,9 +44,16 @@ def read_table_events(services: Services, request: Request) -> Reply:
     wanted = EventsRequest(wait_ms=_read_wait(request.query.get("wait-ms", "")))
 
     def load(after: int, limit: int) -> list[StoredEvent]:
-        return services.store.read_entry_events(id_, after=after, limit=limit)
+        return _told(services, services.store.read_entry_events(id_, after=after, limit=limit))
 
     return _answer(load, cursor, listing=listing, size=size, wanted=wanted)
+
+
+def _told(services: Services, events: list[StoredEvent]) -> list[StoredEvent]:
+    """Events name the manifest lists of snapshots."""
+    if events:
+        tables.write_late(services)
+    return events
 
 
 def _answer(load: Load, cursor: Cursor, *, listing: str, size: int, wanted: EventsRequest) -> Reply:

@@ -28,6 +28,7 @@ from headgate.service.exchange import (
 )
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import read_page
+from headgate.service.placement import folder_of
 from headgate.service.preferences import find_deadline, wants_async, wants_fold, wants_minimal
 from headgate.service.roles import Role
 from headgate.service.services import Services
@@ -139,7 +140,7 @@ def commit_table(services: Services, request: Request) -> Reply:
         head, landed = tables.describe_commit(services, work, verdict)
         if wants_minimal(request.headers):
             return _minimal_reply(head, landed)
-        services.journal.write_late()
+        tables.write_late(services)
         return _table_reply(head, head.metadata, with_config=False)
 
     if work.commits[0].creates():
@@ -216,7 +217,7 @@ def replay_table(services: Services, request: Request, stored: Mapping[str, obje
     is_commit = request.method == "POST" and "table" in request.params
     if is_commit and wants_minimal(request.headers):
         return _minimal_reply(head, landed_in(stored))
-    services.journal.write_late()
+    services.journal.stand(folder_of(head.metadata))
     return _table_reply(head, head.metadata)
 
 

@@ -148,7 +148,7 @@ def build_services(
         has_room=find_room(settings) if files.is_soft else never,
     )
     journal = Journal(allowed, store, clock_ms, late=late)
-    files = WholeFiles(allowed, unwritten, journal.write_late)
+    files = WholeFiles(allowed, unwritten, journal)
     housekeeper = Housekeeper(
         store,
         files,

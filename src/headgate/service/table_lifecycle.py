@@ -23,6 +23,7 @@ from headgate.service.idempotency import key_operations, raise_if_key_taken
 from headgate.service.logs import log
 from headgate.service.namespaces import load_namespace
 from headgate.service.own_files import OwnFiles
+from headgate.service.placement import folder_of
 from headgate.service.roles import Caller, Role
 from headgate.service.services import Services
 from headgate.service.swaps import describe_refusal
@@ -102,7 +103,9 @@ def _replace_table(
             )
         )
         if refused is None:
-            return load_landed(services, old.id, key=caller.key)
+            head = load_landed(services, old.id, key=caller.key)  # a commit may have come after it
+            services.journal.stand(folder_of(head.metadata))
+            return head
         raise_if_key_taken(refused)
         _raise_unless_moved(refused, target)
     raise CommitRefused(f"{dotted(target)} keeps changing; try again")

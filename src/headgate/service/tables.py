@@ -6,6 +6,8 @@ allowed or refused before anything is written; a name before anything is looked 
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
 from headgate.core.commit import Candidate, Committed, Head, Target
@@ -13,11 +15,12 @@ from headgate.core.create import TableDefinition, build_table
 from headgate.core.locations import check_properties
 from headgate.core.own_properties import check_own_properties
 from headgate.core.table import MetadataLogEntry, TableMetadata
-from headgate.errors import BadInput, CommitUnknown, NotFound, Overloaded, StorageFailed
+from headgate.errors import BadInput, CommitUnknown, HeadgateError, NotFound, Overloaded, StorageFailed
 from headgate.format.table_metadata import encode_file
 from headgate.service.commit_records import Landed, Work, added_snapshots, landed_in
 from headgate.service.commit_requests import check_target, dotted
 from headgate.service.idempotency import key_operations, raise_if_key_taken, unread
+from headgate.service.logs import log
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import PageRequest, load_page
 from headgate.service.placement import default_location, metadata_location
@@ -75,6 +78,14 @@ def ensure_file(services: Services, head: Head) -> None:
         services.housekeeper.checkpoint(head)
     elif not services.files.exists(head.metadata_location):
         raise NotFound(f"Failed to open input stream for file: {head.metadata_location}", kind="file")
+
+
+def write_late(services: Services) -> None:
+    """Have the files of a commit that landed stand, if that can be: it is told of whatever becomes of them now."""
+    try:
+        services.journal.write_late()
+    except HeadgateError as error:
+        log(logging.WARNING, "late files were not written; will try again", error=str(error))
 
 
 def may_exist(target: Target) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from headgate.errors import NotFound
 from headgate.files.base import FileInfo, Files
+from headgate.service.journal import Journal
 from headgate.service.late_files import Unwritten
 
 
 class WholeFiles:
-    """`Files` of which none is missing because it is late. `write_late` has late files written, also those of others."""
+    """`Files` of which none is missing because it is late."""
 
-    def __init__(self, files: Files, unwritten: Unwritten, write_late: Callable[[], object]) -> None:
-        self._files, self._unwritten, self._write_late = files, unwritten, write_late
+    def __init__(self, files: Files, unwritten: Unwritten, journal: Journal) -> None:
+        self._files, self._unwritten, self._journal = files, unwritten, journal
 
     def write_new(self, location: str, parts: Iterable[bytes]) -> None:
         """See `Files.write_new`."""
@@ -47,24 +48,22 @@ class WholeFiles:
         try:
             return self._files.read(location, limit_bytes=limit_bytes)
         except NotFound:
-            self._write_late()
+            self._journal.write_late()  # spelled in another way, or another process's
             return self._files.read(location, limit_bytes=limit_bytes)
 
     def exists(self, location: str) -> bool:
         """See `Files.exists`."""
-        if self._files.exists(location):
-            return True
-        self._write_late()
-        return self._files.exists(location)
+        return location in self._unwritten or self._files.exists(location)
 
     def delete(self, locations: Iterable[str]) -> int:
         """See `Files.delete`; one that is late does not come afterwards."""
-        self._write_late()
-        return self._files.delete(locations)
+        wanted = list(locations)
+        self._journal.let_go(wanted)
+        return self._files.delete(wanted)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """See `Files.list`."""
-        self._write_late()
+        self._journal.write_late()
         return self._files.list(prefix)
 
     def check(self) -> None:

@@ -13,7 +13,7 @@ class Claim:
     """Ends with the process at the latest. Thread-safe."""
 
     def __init__(self, database: str) -> None:
-        self._path = f"{database}{_SUFFIX}"
+        self._path = f"{os.path.realpath(database)}{_SUFFIX}"
         self._lock = threading.Lock()
         self._descriptor: int | None = None
         self._is_over = False
@@ -41,7 +41,9 @@ def _lock_file(path: str) -> int | None:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False)):
+            return descriptor
     except OSError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        pass
+    os.close(descriptor)  # another has it, or somebody has put another file there
+    return None
