@@ -30,6 +30,16 @@ def open_database(tmp_path: Path) -> SqliteStore:
     return SqliteStore(tmp_path / "catalog.db")
 
 
+def leave_room(monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> None:
+    """Have all disks tell of so much room."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free_bytes >> 12, f_frsize=1 << 12))
+
+
+@pytest.fixture(autouse=True)
+def has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave_room(monkeypatch, 1 << 30)
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[AppClient]:
     """A service on SQLite and a disk, with nothing in the background."""
@@ -188,7 +198,7 @@ def test_a_file_that_cannot_be_written_is_told_to_nobody_and_kept(
 def test_where_a_disk_has_little_room_a_commit_writes_its_files_first(
     client: AppClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=1 << 17, f_frsize=4096))
+    leave_room(monkeypatch, (1 << 30) - 4096)
     assert append(client, "one").status_code == 200
     assert len(avro_files(tmp_path)) == 2
     with monkeypatch.context() as patch:
