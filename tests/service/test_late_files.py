@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from headgate.store.sqlite import SqliteStore
 from tests.service.app_client import AppClient, app_client
 from tests.service.change_calls import change, data_file, live_paths, transact
 from tests.service.change_calls import table_change as of_table
-from tests.service.table_calls import committed, created, error_of, load, make_namespace, path
+from tests.service.table_calls import KEY, committed, created, error_of, load, local, make_namespace, path
 
 MINIMAL = {"Prefer": "return=minimal"}
 EVER_MS = 1 << 62
@@ -135,6 +136,43 @@ def test_the_files_of_a_transaction_are_late_too(client: AppClient, tmp_path: Pa
     assert transact(client, *changes).status_code == 204
     assert avro_files(tmp_path) == []
     assert live_paths(client, "t") == live_paths(client, "u") == ["x"]
+
+
+def test_the_feed_names_no_list_that_is_missing(client: AppClient, tmp_path: Path) -> None:
+    assert append(client, "one").status_code == 200
+    assert "manifest-list" in client.get(f"{path()}/events").text
+    assert len(avro_files(tmp_path)) == 2
+
+
+def test_a_repeat_that_is_answered_with_the_table_has_its_files_written(
+    client: AppClient, tmp_path: Path
+) -> None:
+    update = change("append", add_data_files=[data_file(f"{place(client, 't')}/data/one")])
+    body = {"requirements": [], "updates": [update]}
+    key = {"Idempotency-Key": KEY}
+    assert client.post(path(), body, headers={**MINIMAL, **key}).status_code == 200
+    assert avro_files(tmp_path) == []
+    assert client.post(path(), body, headers=key).status_code == 200
+    assert len(avro_files(tmp_path)) == 2
+
+
+def test_beside_many_writers_no_load_names_a_list_that_is_missing(client: AppClient) -> None:
+    client.services.journal.start()
+    missing: list[str] = []
+
+    def look() -> None:
+        for snapshot in load(client)["metadata"].get("snapshots", []):
+            if not local(snapshot["manifest-list"]).stat().st_size:
+                missing.append(snapshot["manifest-list"])
+
+    with ThreadPoolExecutor(6) as pool:
+        writing = [pool.submit(append, client, f"file-{number}") for number in range(120)]
+        looking = [pool.submit(look) for _ in range(60)]
+        assert {one.result().status_code for one in writing} == {200}
+        for one in looking:
+            one.result()  # a list that is not there raises
+    assert missing == []
+    assert len(live_paths(client, "t")) == 120
 
 
 # --- they are written ------------------------------------------------------------------------------------

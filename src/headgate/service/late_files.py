@@ -49,9 +49,7 @@ class LateFiles:
         self._files, self._allow, self._has_room = files, allow, has_room
         self._unwritten = {} if unwritten is None else unwritten
         self._lock = threading.Lock()  # of what waits
-        self._writing = (
-            threading.Lock()
-        )  # held while files are written: who had it finds them at their places
+        self._writing = threading.Lock()  # held while files are written: who had it finds them there
         self._waiting: dict[str, bytes] = {}
         self._bytes = 0
         self._stuck: Mapping[str, HeadgateError] = {}  # those that could not be written the last time
