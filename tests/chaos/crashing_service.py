@@ -112,7 +112,7 @@ class TrappedFiles:
         self._trap.pass_by("write_soft", "after")
         self._trap.pass_by("write_new", "after")
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         """See `Files`: one after the other, so that the trap can spring between two."""
         for location, parts in files:
             self.write_soft(location, parts)

@@ -96,6 +96,19 @@ def test_when_one_of_many_soft_writes_fails_none_is_left_and_what_stood_stands(
     assert files.read(f"{folder}/x/taken", limit_bytes=100) == b"theirs"
 
 
+def test_when_one_of_many_soft_writes_fails_those_before_it_stay_if_they_are_to(
+    place: tuple[Files, str],
+) -> None:
+    files, folder = place
+    files.write_new(f"{folder}/x/taken", [b"theirs"])
+    wanted = [f"{folder}/x/1", f"{folder}/x/taken", f"{folder}/x/2"]
+    with pytest.raises(AlreadyExists, match="x/taken"):
+        files.write_soft_many([(location, [b"ours"]) for location in wanted], keeps=True)
+    assert found(files, folder) == [f"{folder}/x/1", f"{folder}/x/taken"]
+    assert files.read(f"{folder}/x/1", limit_bytes=100) == b"ours"
+    assert files.read(f"{folder}/x/taken", limit_bytes=100) == b"theirs"
+
+
 def test_a_refused_location_stops_many_soft_writes_before_the_first(place: tuple[Files, str]) -> None:
     files, folder = place
     with pytest.raises(LocationRefused):

@@ -433,6 +433,27 @@ def test_a_file_that_is_there_already_has_its_bytes_in_the_end(
     assert (tmp_path / "t" / "two").read_bytes() == b"2"
 
 
+def test_those_that_were_written_before_one_that_cannot_be_are_not_written_again(
+    disk: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = late_on(disk)
+    (tmp_path / "t" / "taken").mkdir(parents=True)
+    before, stuck, after = (f"file://{tmp_path}/t/{name}" for name in ("before", "taken", "later"))
+    late.add([(before, b"1"), (stuck, b"2"), (after, b"3")])
+    restored: list[str] = []
+    restore = disk.restore
+
+    def note(location: str, data: bytes) -> None:
+        restored.append(location)
+        restore(location, data)
+
+    monkeypatch.setattr(disk, "restore", note)
+    assert set(late.write_out()) == {stuck}
+    assert restored == [stuck]
+    assert (tmp_path / "t" / "before").read_bytes() == b"1"
+    assert (tmp_path / "t" / "later").read_bytes() == b"3"
+
+
 def test_a_stuck_file_that_is_recalled_holds_nobody_up(disk: LocalFiles, tmp_path: Path) -> None:
     late = late_on(disk)
     (tmp_path / "linked").symlink_to(tmp_path)

@@ -45,7 +45,7 @@ class _Racing:
     def write_soft(self, location: str, parts: Iterable[bytes]) -> None:
         raise AssertionError("nothing is written")
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         raise AssertionError("nothing is written")
 
     def sync(self, locations: Iterable[str]) -> None:

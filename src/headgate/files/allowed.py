@@ -32,10 +32,12 @@ class AllowedFiles:
         """See `Files.write_soft`."""
         self._files.write_soft(self._allow(location), parts)
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         """See `Files.write_soft_many`."""
         allow = self._policy.allow_file
-        self._files.write_soft_many([(allow(location, field="location"), parts) for location, parts in files])
+        self._files.write_soft_many(
+            [(allow(location, field="location"), parts) for location, parts in files], keeps=keeps
+        )
 
     def sync(self, locations: Iterable[str]) -> None:
         """See `Files.sync`."""

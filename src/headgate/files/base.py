@@ -41,8 +41,11 @@ class Files(Protocol):
         So nothing may refer to it before this returned, and its name must be used only once.
         """
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
-        """As `write_soft`, of several objects; cheaper where they share folders. If one fails, none is left."""
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
+        """As `write_soft`, of several objects; cheaper where they share folders. If one fails, none is left.
+
+        With `keeps`, those that were created before it stay.
+        """
 
     def sync(self, locations: Iterable[str]) -> None:
         """Make objects of `write_soft` durable; one that is gone meanwhile is no error.

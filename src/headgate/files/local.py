@@ -71,8 +71,8 @@ class LocalFiles:
         """Create the file at its final name, without a sync."""
         self.write_soft_many(((location, tuple(parts)),))
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
-        """Create files at their final names, without a sync, opening each folder once. If one fails, none is left."""
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
+        """Create files at their final names, without a sync, opening each folder once. See `Files` for one that fails."""
         folders: dict[bytes, list[tuple[Place, Sequence[bytes]]]] = {}
         for location, parts in files:
             place = self._folders.find_place(location)
@@ -86,7 +86,7 @@ class LocalFiles:
             for group in folders.values():
                 self._create_soft(group, made)
         except BaseException:
-            for place in made:
+            for place in () if keeps else made:
                 # What stays is a file too many; the first error is what matters.
                 with suppress(HeadgateError):
                     self._delete_one(place)

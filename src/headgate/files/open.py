@@ -55,16 +55,19 @@ class RoutedFiles:
         """See `Files`."""
         self._route(location).write_soft(location, parts)
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         """See `Files`."""
         made: list[str] = []
         try:
             for route, theirs in _by_route(self._route, files, _location_of):
-                route.write_soft_many(theirs)
+                route.write_soft_many(theirs, keeps=keeps)
                 made.extend(map(_location_of, theirs))
         except BaseException:
-            with suppress(HeadgateError):  # what stays is a file too many; the first error is what matters
-                self.delete(made)
+            if not keeps:
+                with suppress(
+                    HeadgateError
+                ):  # what stays is a file too many; the first error is what matters
+                    self.delete(made)
             raise
 
     def sync(self, locations: Iterable[str]) -> None:

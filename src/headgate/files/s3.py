@@ -104,8 +104,8 @@ class S3Files:
         """As `write_new`."""
         self.write_new(location, parts)
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
-        """One put after the other; if one fails, those before it are taken back."""
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
+        """One put after the other; if one fails, those before it are taken back, unless they are to stay."""
         for location, _ in files:
             self._place(location)
         made: list[str] = []
@@ -114,8 +114,11 @@ class S3Files:
                 self.write_new(location, parts)
                 made.append(location)
         except BaseException:
-            with suppress(HeadgateError):  # what stays is a file too many; the first error is what matters
-                self.delete(made)
+            if not keeps:
+                with suppress(
+                    HeadgateError
+                ):  # what stays is a file too many; the first error is what matters
+                    self.delete(made)
             raise
 
     def sync(self, locations: Iterable[str]) -> None:

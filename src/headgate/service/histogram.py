@@ -16,25 +16,28 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+_NEW_MAX = 1000
+
 
 class Series:
     """What was observed under one set of labels. Thread-safe."""
 
-    __slots__ = ("_bounds", "_counts", "_lock", "_sum", "created_s")
+    __slots__ = ("_bounds", "_counts", "_lock", "_new", "_sum", "created_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._lock = threading.Lock()
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)  # the last is for what is above all bounds
         self._sum = 0.0
+        self._new: list[float] = []  # observed and not counted yet
         self.created_s = time.time()
 
     def observe(self, value: float) -> None:
         """Count one; on a bound it is below it."""
-        bucket = bisect_left(self._bounds, value)
-        with self._lock:
-            self._counts[bucket] += 1
-            self._sum += value
+        self._new.append(value)
+        if len(self._new) >= _NEW_MAX:
+            with self._lock:
+                self._count()
 
     def time(self) -> Timing:
         """Observe how many seconds something takes, also when it fails."""
@@ -43,7 +46,16 @@ class Series:
     def look(self) -> tuple[list[float], float]:
         """How many were at most each bound, and in all; their sum."""
         with self._lock:
+            self._count()
             return list(accumulate(map(float, self._counts))), self._sum
+
+    def _count(self) -> None:
+        """With the lock held. Others may observe meanwhile, at the end of the same list."""
+        new = self._new[:]
+        del self._new[: len(new)]
+        for value in new:
+            self._counts[bisect_left(self._bounds, value)] += 1
+            self._sum += value
 
 
 class Timing:

@@ -98,6 +98,8 @@ class LateFiles:
             now = time.monotonic()
             # A disk that fails slowly is not asked again by everybody.
             stuck = dict(self._stuck) if now < self._retry_at else {}
+            if not self._stuck and self._write_all(waiting):
+                return {}
             for location, data in waiting:
                 if location in stuck:
                     continue
@@ -116,12 +118,34 @@ class LateFiles:
         """While it lasts no late file is written: for who restores files by their rows."""
         return self._writing
 
+    def _write_all(self, waiting: Sequence[tuple[str, bytes]]) -> bool:
+        """All in few system calls: after each this thread and those who commit contend for the interpreter.
+
+        False: one could not be written. What was stays, or what others have restored meanwhile would be undone with it.
+        """
+        try:
+            self._files.write_soft_many([(location, (data,)) for location, data in waiting], keeps=True)
+        except HeadgateError:
+            return False
+        with self._lock:
+            for location, _ in waiting:
+                self._remove(location)
+        return True
+
     def _write(self, location: str, data: bytes) -> None:
-        """One by one: to write several and undo them when one fails would take away what others have restored meanwhile."""
         try:
             self._files.write_soft(location, (data,))
-        except AlreadyExists:  # restored from its row, or torn by a write that failed and could not be undone
-            self._files.restore(location, data)
+        except (
+            AlreadyExists
+        ):  # written, restored from its row, or torn by a write that failed and could not be undone
+            if not self._stands(location, data):
+                self._files.restore(location, data)
+
+    def _stands(self, location: str, data: bytes) -> bool:
+        try:
+            return self._files.read(location, limit_bytes=len(data)) == data
+        except HeadgateError:
+            return False
 
     def _remove(self, location: str) -> bool:
         """With the lock held."""

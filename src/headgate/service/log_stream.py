@@ -43,7 +43,7 @@ class LogStream:
         self._descriptor = descriptor if is_file else _open_again(descriptor)
         if self._descriptor != descriptor:
             weakref.finalize(self, os.close, self._descriptor)
-        self._waits = self._descriptor == descriptor  # so it is asked before each write
+        self._waits = self._descriptor == descriptor and not is_file  # so it is asked before each write
         self._kept: deque[bytes] = deque()  # packets
         self._kept_bytes = 0
         self._unsaid = 0  # lines dropped since a line said so

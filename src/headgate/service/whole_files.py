@@ -29,9 +29,9 @@ class WholeFiles:
         """See `Files.write_soft`."""
         self._files.write_soft(location, parts)
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         """See `Files.write_soft_many`."""
-        self._files.write_soft_many(files)
+        self._files.write_soft_many(files, keeps=keeps)
 
     def sync(self, locations: Iterable[str]) -> None:
         """See `Files.sync`."""
