@@ -50,7 +50,8 @@ ABANDONED_AFTER_MS = (
 )
 
 _INTERVAL_S = 0.2
-_BATCH_MAX = 1024  # files synced together
+_BATCH_FROM = 128  # files are settled at once: the rows of many more keep commits waiting when they are moved
+_BATCH_MAX = 1024  # settled together, when the disk cannot keep up
 _DROP_MAX = 256  # rows dropped in one transaction, which commits wait for
 _QUEUE_MAX = 16_384
 _QUEUED_BYTES_MAX = 256 << 20  # written and not synced
@@ -222,7 +223,7 @@ class Journal:
             was_empty = not self._queue
             self._queue.extend(locations[:room])
             self._queued_bytes += size_bytes
-            if was_empty or len(self._queue) >= _BATCH_MAX:
+            if was_empty or len(self._queue) >= _BATCH_FROM:
                 self._changed.notify_all()
         if len(locations) > room:
             # Their rows stay, so they are as safe as before; a later round restores them.
@@ -310,7 +311,7 @@ class Journal:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self._queue)
                 self._changed.wait_for(
-                    lambda: self._stopping or len(self._queue) >= _BATCH_MAX, timeout=self._interval_s
+                    lambda: self._stopping or len(self._queue) >= _BATCH_FROM, timeout=self._interval_s
                 )
                 if self._stopping:
                     return
