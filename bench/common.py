@@ -337,10 +337,10 @@ def count_parts(service: Service, table: str) -> dict[str, int]:
     }
 
 
-def count_metadata_bytes(location: str) -> int:
-    """The size of a local table's metadata folder."""
+def count_manifest_bytes(location: str) -> int:
+    """The size of a local table's manifests and manifest lists."""
     folder = Path(location.removeprefix("file://")) / "metadata"
-    return sum(file.stat().st_size for file in folder.iterdir())
+    return sum(file.stat().st_size for file in folder.glob("*.avro"))
 
 
 def machine() -> Json:
