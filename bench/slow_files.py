@@ -63,7 +63,7 @@ class SlowFiles:
         """See `Files`."""
         self.write_new(location, parts)
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         """See `Files`: one PUT after the other, as `S3Files` does it."""
         for location, parts in files:
             self.write_new(location, parts)

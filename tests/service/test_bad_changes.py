@@ -85,10 +85,10 @@ class CountingFiles:
         self.written += 1
         self._files.write_soft(location, parts)
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         """See `Files`."""
         self.written += len(files)
-        self._files.write_soft_many(files)
+        self._files.write_soft_many(files, keeps=keeps)
 
 
 class World:

@@ -49,7 +49,7 @@ class FaultyFiles:
             raise StorageFailed("disk full")
         self._files.write_soft(location, parts)
 
-    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]]) -> None:
+    def write_soft_many(self, files: Sequence[tuple[str, Sequence[bytes]]], *, keeps: bool = False) -> None:
         """See `Files`: what stands before the one that fails is written."""
         for location, parts in files:
             self.write_soft(location, parts)

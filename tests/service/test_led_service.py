@@ -480,7 +480,7 @@ def test_a_disk_that_is_full_refuses_the_append_and_the_next_one_lands(
     assert append(client, folder, "first").status_code == 200
     by: list[str] = []
 
-    def is_full(*_: object) -> None:
+    def is_full(*_: object, **__: object) -> None:
         by.append(threading.current_thread().name)
         raise StorageFailed("no space left on the device")
 
