@@ -159,6 +159,18 @@ def test_a_full_batch_does_not_wait_for_the_interval(tmp_path: Path) -> None:
         world.journal.close()
 
 
+def test_enough_files_do_not_wait_for_the_interval_and_one_less_does(tmp_path: Path) -> None:
+    world = World(tmp_path, interval_s=3600)
+    world.journal.start()
+    try:
+        world.journal.settle([f"{world.root}/gone/{number}" for number in range(127)])
+        assert not world.store.dropped.acquire(timeout=0.3)
+        world.journal.settle([f"{world.root}/gone/last"])
+        assert world.store.dropped.acquire(timeout=WAIT_S)
+    finally:
+        world.journal.close()
+
+
 def test_a_file_that_was_deleted_meanwhile_is_settled_like_any_other(world: World) -> None:
     locations = world.landed("t/a", "t/b")
     world.files.delete(locations[:1])

@@ -64,9 +64,7 @@ class RoutedFiles:
                 made.extend(map(_location_of, theirs))
         except BaseException:
             if not keeps:
-                with suppress(
-                    HeadgateError
-                ):  # what stays is a file too many; the first error is what matters
+                with suppress(HeadgateError):  # the first error matters
                     self.delete(made)
             raise
 

@@ -115,9 +115,7 @@ class S3Files:
                 made.append(location)
         except BaseException:
             if not keeps:
-                with suppress(
-                    HeadgateError
-                ):  # what stays is a file too many; the first error is what matters
+                with suppress(HeadgateError):  # the first error matters
                     self.delete(made)
             raise
 

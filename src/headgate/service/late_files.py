@@ -135,9 +135,8 @@ class LateFiles:
     def _write(self, location: str, data: bytes) -> None:
         try:
             self._files.write_soft(location, (data,))
-        except (
-            AlreadyExists
-        ):  # written, restored from its row, or torn by a write that failed and could not be undone
+        except AlreadyExists:
+            # Written before, restored from its row, or torn by a write that could not be undone.
             if not self._stands(location, data):
                 self._files.restore(location, data)
 

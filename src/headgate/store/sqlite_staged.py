@@ -205,9 +205,7 @@ class Staged:
         """Swap heads and collect rows, up to the first operation that does not hold; keys are not looked up yet."""
         refused: Refused | None = None
         for index, one in enumerate(operations):
-            if isinstance(one, PutFile):
-                batch.files.append(one)
-            elif isinstance(one, SwapEntry):
+            if isinstance(one, SwapEntry):
                 refused = self._swap(db, one, batch)
             elif isinstance(one, PutKey):
                 refused = batch.add_key(index, one)
@@ -215,6 +213,8 @@ class Staged:
                 batch.events.append(one)
             elif isinstance(one, PutFootprint):
                 batch.footprints[one.id, one.snapshot_id] = one.body  # put twice, the last one counts
+            elif isinstance(one, PutFile):
+                batch.files.append(one)
             elif isinstance(one, CheckEntry):
                 refused = check_entry(db, one)
             if refused is not None:
