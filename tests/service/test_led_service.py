@@ -23,11 +23,12 @@ from headgate.core.commit import Candidate, Committed, Judged, Verdict
 from headgate.errors import CommitUnknown, ConflictFound, StorageFailed
 from headgate.files.local import LocalFiles
 from headgate.format.manifests import decode_manifest_list
+from headgate.service.alone import AloneRun
 from headgate.service.app import build_app
-from headgate.service.commits import GroupRun
 from headgate.service.exchange import Reply, Request, Route, RouteTable, json_reply, later
 from headgate.service.gate import Pause
 from headgate.service.group_driver import GroupDriver
+from headgate.service.group_run import GroupRun
 from headgate.service.heads import HeadCache
 from headgate.service.manifest_store import ManifestStore
 from headgate.service.roles import Role
@@ -73,7 +74,17 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
             seen.drives.append((threading.current_thread().name, may_wait, calm))
         return calm
 
+    alone = AloneRun.go_on
+
+    def watched_alone(self: AloneRun, *, may_wait: bool) -> bool | Pause:
+        before = len(seen.drives)
+        calm = alone(self, may_wait=may_wait)
+        if not isinstance(calm, Pause) and len(seen.drives) == before:  # it needed no conversation
+            seen.drives.append((threading.current_thread().name, may_wait, calm))
+        return calm
+
     monkeypatch.setattr(GroupRun, "go_on", watched)
+    monkeypatch.setattr(AloneRun, "go_on", watched_alone)
     return seen
 
 
@@ -197,7 +208,7 @@ def test_appends_of_many_clients_at_once_all_land_once(client: AppClient, witnes
 def test_groups_that_pause_after_every_step_land_as_others_do(
     client: AppClient, witness: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.service.commits._STRETCH_S", -1.0)
+    monkeypatch.setattr("headgate.service.group_run._STRETCH_S", -1.0)
     created(client)
     folder = place(client)
     names = [f"{number:02}" for number in range(24)]
@@ -427,11 +438,11 @@ class Door:
 def test_connections_that_wait_are_let_in_before_a_group_is_led(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door, outside = Door(), dict[GroupRun, int]()
+    door, outside = Door(), dict[AloneRun, int]()
     monkeypatch.setattr("headgate.service.app.select.poll", lambda: door)
-    go_on = GroupRun.go_on
+    go_on = AloneRun.go_on
 
-    def watched(self: GroupRun, *, may_wait: bool) -> bool | Pause:
+    def watched(self: AloneRun, *, may_wait: bool) -> bool | Pause:
         outside.setdefault(self, door.waiting)
         return go_on(self, may_wait=may_wait)
 
@@ -440,7 +451,7 @@ def test_connections_that_wait_are_let_in_before_a_group_is_led(
         created(client)
         folder = place(client)
         assert append(client, folder, "first").status_code == 200
-        monkeypatch.setattr(GroupRun, "go_on", watched)
+        monkeypatch.setattr(AloneRun, "go_on", watched)
         for name, waiting in (
             ("second", 10),
             ("third", 10_000),

@@ -206,7 +206,8 @@ class _Conversation:
         self._sent = kept
 
     def _judge(self, loaded: Loaded) -> Generator[PlanEffect, PlanReply, Judged]:
-        group = Group(dict(zip(self._targets, loaded.heads, strict=True)), self._policy, loaded.now_ms)
+        heads = dict(zip(self._targets, loaded.heads, strict=True))
+        group = Group(heads, self._policy, loaded.now_ms, folds=len(self._waiting) > 1)
         for member in self._waiting:
             yield from group.judge(member, self._members[member])
         return (yield from group.close())

@@ -107,10 +107,15 @@ class Group:
     """The judging of one group. `judge` each member, then `close`; both yield what planning asks for."""
 
     def __init__(
-        self, heads: Mapping[Target, Head | None], policy: LocationPolicy | None, now_ms: int
+        self,
+        heads: Mapping[Target, Head | None],
+        policy: LocationPolicy | None,
+        now_ms: int,
+        *,
+        folds: bool = True,  # not where nobody is there to share a snapshot with
     ) -> None:
         self._tables = {target: _Table(head, head) for target, head in heads.items()}
-        self._policy, self._now_ms = policy, now_ms
+        self._policy, self._now_ms, self._folds_appends = policy, now_ms, folds
         self._shares: list[Share] = []
         self._refusals: dict[int, Refusal] = {}
         self._unchanged: dict[Target, Head] = {}
@@ -154,7 +159,7 @@ class Group:
         return Judged(candidates, unchanged, tuple(self._shares), self._refusals, tuple(self._unwanted))
 
     def _find_foldable(self, member: Member) -> ChangeUpdate | None:
-        if member.fold is False or len(member.commits) != 1:
+        if member.fold is False or not self._folds_appends or len(member.commits) != 1:
             return None
         head = self._tables[member.commits[0].target].head
         if head is None:
@@ -321,7 +326,7 @@ class Group:
 def _check_count(commits: tuple[TableCommit, ...]) -> None:
     changes = 0
     for commit in commits:
-        changes += len([update for update in commit.updates if isinstance(update, ChangeUpdate)])
+        changes += sum(isinstance(update, ChangeUpdate) for update in commit.updates)
         if changes > CHANGES_MAX:
             raise BadInput(f"a request takes at most {CHANGES_MAX} changes", field=commit.path("updates"))
 

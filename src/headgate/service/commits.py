@@ -1,32 +1,22 @@
-"""Commits as the service makes them: queued at the gate of their table, a group's conversation driven to its end.
+"""Commits as the service makes them: queued at the gate of their table, or with the gates of all their tables held.
 
-Never decides anything about a commit itself: that is `core.flow`'s, and what it asks for is `group_driver`'s to do.
+Never decides anything about a commit itself: that is `core.flow`'s.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
-from headgate.core.build import PlanEffect
-from headgate.core.commit import (
-    Committed,
-    Effect,
-    Member,
-    Reply,
-    Swapped,
-    Verdict,
-)
-from headgate.core.flow import group_flow
-from headgate.errors import HeadgateError, without_frames
+from headgate.core.commit import Committed, Verdict
+from headgate.service.alone import begin_group
 from headgate.service.commit_records import Work
-from headgate.service.gate import Pause, to_committed
-from headgate.service.group_driver import GroupDriver, HasToWait
+from headgate.service.gate import to_committed
+from headgate.service.group_run import run_group
 from headgate.service.services import Services
 
-_STRETCH_S = 0.004  # where others wait to have their turn, so much is done at a time
 _TOTAL_TIMEOUT = "commit.retry.total-timeout-ms"
 _TOTAL_TIMEOUT_MS_MIN = (
     1000  # with less, a table could refuse the very commit that would correct its property
@@ -58,8 +48,7 @@ def submit_commit(
     is_small: bool = False,
 ) -> None:
     """Queue a commit of one table at its gate; `done` is told the verdict, by some thread."""
-    begin = partial(GroupRun, services)
-
+    begin = partial(begin_group, services)
     hint = services.heads.peek((work.commits[0].target,))
     if (
         hint is not None
@@ -68,88 +57,3 @@ def submit_commit(
         bound = time.monotonic() + max(_TOTAL_TIMEOUT_MS_MIN, int(text[:12])) / 1000
         deadline = bound if deadline is None else min(deadline, bound)
     services.gates.submit(work, done, begin=begin, deadline=deadline, is_small=is_small)
-
-
-def run_group(
-    services: Services,
-    works: Sequence[Work],
-    answer: Callable[[int, Verdict], None],
-    *,
-    trusts_cache: bool = False,
-) -> bool:
-    """Drive one conversation for all of them; `answer` is told each verdict once. False when others commit there too.
-
-    `trusts_cache`: heads that are remembered may be built on, since nobody else is known to commit to the tables.
-    """
-    calm = GroupRun(services, works, answer, trusts_cache).go_on(may_wait=True)
-    return calm is True
-
-
-class GroupRun:
-    """One conversation for a group. It may begin where nothing may be waited for, and go on elsewhere."""
-
-    def __init__(
-        self,
-        services: Services,
-        works: Sequence[Work],
-        answer: Callable[[int, Verdict], None],
-        trusts_cache: bool,
-    ) -> None:
-        self._driver = GroupDriver(services, works, answer, trusts_cache=trusts_cache)
-        self._works = works
-        members = tuple([Member(work.key, work.commits, work.fold) for work in works])
-        self._conversation = group_flow(members, policy=services.locations)
-        self._next: Effect | None = None  # which has to wait
-        self._reply: tuple[Reply, HeadgateError | None] = (None, None)  # what the conversation is told next
-
-    def go_on(self, *, may_wait: bool) -> bool | Pause:
-        """As `run_group`, or to a pause: nobody has been told anything that the rest could change."""
-        driver, is_over = self._driver, True
-        try:
-            try:
-                verdicts = self._converse(may_wait)
-            except HeadgateError as error:
-                # Whatever failed now has done nothing, but what was swapped before may have landed.
-                without_frames(error)
-                verdicts = tuple(driver.describe_failure(member, error) for member in range(len(self._works)))
-            if isinstance(verdicts, Pause):
-                is_over = False
-                return verdicts
-            for member, verdict in enumerate(verdicts):
-                driver.answer(member, verdict)
-        finally:
-            if is_over:
-                driver.close()
-            driver.settle()  # who waits was told first
-            driver.log_verdicts()
-        return not driver.met_others
-
-    def _converse(self, may_wait: bool) -> tuple[Verdict, ...] | Pause:
-        """Carry out one effect after the other. Raises when the heads cannot be loaded or the swap not be sent."""
-        carry_out = self._driver.carry_out if may_wait else self._driver.carry_out_at_once
-        conversation, effect, self._next = self._conversation, self._next, None
-        (reply, failed), self._reply = self._reply, (None, None)
-        pause_at = float("inf") if may_wait else time.monotonic() + _STRETCH_S
-        while True:
-            if effect is None:
-                try:
-                    effect = conversation.send(reply) if failed is None else conversation.throw(failed)
-                except StopIteration as stop:
-                    verdicts: tuple[Verdict, ...] = stop.value
-                    return verdicts
-            failed = None
-            try:
-                found = carry_out(effect)
-            except HeadgateError as error:
-                if not isinstance(effect, PlanEffect):
-                    raise
-                failed = error  # the flow knows what it had written before, and has it discarded
-            else:
-                if isinstance(found, HasToWait):
-                    self._next = effect
-                    return Pause.HAS_TO_WAIT
-                reply = found
-            effect = None
-            if time.monotonic() > pause_at and not isinstance(reply, Swapped):
-                self._reply = reply, failed
-                return Pause.HAS_MORE

@@ -100,6 +100,11 @@ class _Gate:
         return not (self.queue or self.is_led or self.is_held or self.holders)
 
     @property
+    def is_free(self) -> bool:
+        """Whether the next group may be led."""
+        return not (self.is_led or self.is_held or self.holders)
+
+    @property
     def is_calm(self) -> bool:
         return time.monotonic() - self.met_at > _CALM_S
 
@@ -167,16 +172,18 @@ class Gates:
                 raise QueueFull(
                     f"{'.'.join((*target[0], target[1]))}: {self._queue_max} commits are waiting already"
                 )
-            gate.queue.append(_Waiting(work, done, begin, deadline, is_small))
-            self._queued += 1
-            gate.company.note(len(gate.queue))
-            if gate.is_led or gate.is_held or gate.holders:
-                return
-            if not (self._is_alone() and self._may_lead_here(gate)):
-                self._start(gate)
+            waiting = _Waiting(work, done, begin, deadline, is_small)
+            if not (
+                is_small and not gate.queue and self._is_alone() and gate.is_free and self._may_lead_here()
+            ):
+                gate.queue.append(waiting)
+                self._queued += 1
+                gate.company.note(len(gate.queue))
+                if gate.is_free:
+                    self._start(gate)
                 return
             gate.is_led = True
-        self._drive_here(gate, self._begin(gate, 1, only_small=True))
+        self._drive_here(gate, _Driven(gate, [waiting]))
 
     def is_busy(self, target: Target) -> bool:
         """Whether commits of this table are waiting or being made."""
@@ -244,12 +251,14 @@ class Gates:
         """With the lock held: have a leader for the next group, at the back of the line."""
         gate.is_led = True
         self._lined_up += 1
-        if not self._may_lead_here(gate) or not self._ask_loop(partial(self._lead_here, gate)):
+        if not (gate.queue[0].is_small and self._may_lead_here()) or not self._ask_loop(
+            partial(self._lead_here, gate)
+        ):
             self._leaders.submit(self._lead, gate)
 
-    def _may_lead_here(self, gate: _Gate) -> bool:
-        """With the lock held."""
-        return self._soon is not None and gate.queue[0].is_small and time.monotonic() >= self._slow_until
+    def _may_lead_here(self) -> bool:
+        """With the lock held; only groups of small commits are led here."""
+        return self._soon is not None and time.monotonic() >= self._slow_until
 
     def _lead_here(self, gate: _Gate) -> None:
         """On the event loop: drive one group as far as it goes without waiting; a thread drives it to its end."""
@@ -309,7 +318,7 @@ class Gates:
                 gate.company.expect(back, took_s=ended - started)
             if not gate.queue or gate.holders:
                 return False
-            if self._lined_up or self._may_lead_here(gate):
+            if self._lined_up or (gate.queue[0].is_small and self._may_lead_here()):
                 self._start(gate)
                 return False
             gate.is_led = True

@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
 
 from headgate.core.build import AppendFiles, WriteManifest, WriteManifestList
 from headgate.core.change import ChangeUpdate
@@ -48,14 +47,15 @@ from headgate.errors import (
     without_frames,
 )
 from headgate.format.table_metadata import encode_file
-from headgate.service.commit_records import Work, added_snapshots, event_operations, key_operation
+from headgate.service.commit_records import Work
 from headgate.service.evidence import name_other
 from headgate.service.http_errors import KeyTaken, is_failure
 from headgate.service.late_verdicts import store_again, store_unchanged
 from headgate.service.logs import CommitLine, log, log_commits
 from headgate.service.outbox import Outbox
 from headgate.service.own_files import OwnFiles
-from headgate.service.placement import folder_of, metadata_location
+from headgate.service.placement import folder_of
+from headgate.service.publishing import Prepared, cleans_up, name_head, records_of, settle_swapped
 from headgate.service.services import Services
 from headgate.service.swaps import kind_of, swap_operation, to_reply
 from headgate.store import base as store
@@ -63,20 +63,10 @@ from headgate.store.base import EntryId
 
 _WAIT_MAX_S = 0.2
 _NOBODY: frozenset[int] = frozenset()
-_DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 
 class HasToWait:
     """Instead of a reply: this effect may take its time."""
-
-
-class _Prepared(NamedTuple):
-    """A swap whose files are written."""
-
-    operations: list[store.Operation]
-    heads: list[Head]
-    removing: set[Target]  # tables of which it removes snapshots
-    journalled: list[store.PutFile]
 
 
 class GroupDriver:
@@ -99,8 +89,8 @@ class GroupDriver:
         self._trusts_cache = trusts_cache
         self._outbox = Outbox(services.files, services.journal, services.writers, services.unwritten)
         self._metadata_files: dict[int, tuple[Candidate, str]] = {}  # the candidate keeps its id its own
-        self._prepared: _Prepared | None = None  # a swap that has to wait
-        self._swapped: tuple[Swap, _Prepared] | None = None  # one that landed, and is to be settled
+        self._prepared: Prepared | None = None  # a swap that has to wait
+        self._swapped: tuple[Swap, Prepared] | None = None  # one that landed, and is to be settled
         self._started = time.perf_counter()
         self._attempt = 0
         # Members of a swap that was sent, and nobody knows whether it landed; of one that did.
@@ -108,6 +98,14 @@ class GroupDriver:
         self._stored: set[int] = set()
         self.heads: tuple[Head | None, ...] = ()  # as last loaded or swapped in
         self.met_others = False  # another replica commits to the same tables
+
+    def take_over(self, effect: Swap, prepared: Prepared, *, in_doubt: bool) -> None:
+        """Go on from a swap that was prepared elsewhere, at heads that were remembered."""
+        self.heads, self._attempt = tuple([candidate.base for candidate in effect.candidates]), effect.attempt
+        if in_doubt:
+            self._doubt(effect)
+        else:
+            self._prepared = prepared
 
     def carry_out(self, effect: Effect) -> Reply:
         match effect:
@@ -156,7 +154,9 @@ class GroupDriver:
                 return manifests.read_list(effect.location)
             case Load():
                 return self._find_hint(effect) or HasToWait()
-            case Swap() if not self._outbox.waits and not any(map(_cleans_up, effect.candidates)):
+            case Swap() if not self._outbox.waits and not any(
+                cleans_up(c.metadata) for c in effect.candidates
+            ):
                 return self._swap(effect, at_once=True)
             case WriteManifest():
                 return manifests.write_manifest(effect, self._outbox.put)
@@ -243,10 +243,7 @@ class GroupDriver:
         except WouldWait:
             return HasToWait()
         except CommitUnknown:
-            self._in_doubt.update([share.member for share in effect.shares])
-            for candidate in effect.candidates:  # it may have landed, and we may never hear of it
-                services.housekeeper.checkpoint_soon(candidate.target)
-            self._prepared = None
+            self._doubt(effect)
             return SwapUnknown()
         self._prepared = None
         if refused is not None:
@@ -260,18 +257,21 @@ class GroupDriver:
         self.heads = tuple([None if head is None else new.get(head.id, head) for head in self.heads])
         return Swapped(tuple(heads))
 
+    def _doubt(self, effect: Swap) -> None:
+        """A swap was sent, and nobody knows whether it landed."""
+        self._prepared = None
+        self._in_doubt.update([share.member for share in effect.shares])
+        for candidate in effect.candidates:  # it may have landed, and we may never hear of it
+            self._services.housekeeper.checkpoint_soon(candidate.target)
+
     def settle(self) -> None:
         """What is left to do for a swap that landed, when those who wait have been told."""
         if self._swapped is None:
             return
         (effect, prepared), self._swapped = self._swapped, None
-        if journalled := prepared.journalled:
-            size_bytes = sum([put.file.size_bytes for put in journalled])
-            self._services.journal.settle([put.file.location for put in journalled], size_bytes=size_bytes)
-        for candidate, head in zip(effect.candidates, prepared.heads, strict=True):
-            self._remember(candidate, head, removes=candidate.target in prepared.removing)
+        settle_swapped(self._services, prepared, effect.candidates)
 
-    def _prepare(self, effect: Swap) -> _Prepared | SwapRefused:
+    def _prepare(self, effect: Swap) -> Prepared | SwapRefused:
         """Have the files written; what is left is the one write."""
         operations: list[store.Operation] = []
         heads: list[Head] = []
@@ -290,13 +290,13 @@ class GroupDriver:
                 removing.add(candidate.target)
             operations.append(swap)
         operations.extend(store.CheckEntry(EntryId(head.id), head.version) for head in effect.unchanged)
-        operations.extend(self._records(effect, heads))
+        operations.extend(records_of(self._services, self._works, effect, heads))
         try:
             with self._services.metrics.time_files("write-manifests"):
                 journalled = self._outbox.flush(may_be_late=not plain)
         except HeadgateError as error:
             return SwapRefused(without_frames(error))
-        return _Prepared([*operations, *journalled], heads, removing, journalled)
+        return Prepared([*operations, *journalled], heads, removing, journalled)
 
     def _have_files_stand(self, candidates: Iterable[Candidate]) -> None:
         """Metadata files may come with this swap, and refer to what commits before it brought."""
@@ -319,43 +319,17 @@ class GroupDriver:
         """Name the metadata file, and have it written with a plain commit if it is small; else it is a checkpoint's."""
         services = self._services
         base, metadata = candidate.base, candidate.metadata
-        version = 1 if base is None else base.version + 1
-        envelope = metadata.envelope
-        location = metadata_location(
-            envelope.location, envelope.properties, version=version, uuid=services.new_uuid()
-        )
         small = metadata.size_bytes() <= services.settings.metadata_inline_bytes
-        inline = base is None or (is_plain and small)
-        if inline:
-            self._outbox.put(location, b"".join(encode_file(metadata)))
-            self._metadata_files[id(candidate)] = (candidate, location)
-        written = MetadataLogEntry(metadata_file=location, timestamp_ms=envelope.last_updated_ms)
-        checkpoint = written if inline or base is None else base.checkpoint
-        id_ = services.new_uuid() if base is None else base.id
-        return Head(id_, version, metadata, location, checkpoint), inline
-
-    def _records(self, effect: Swap, heads: Sequence[Head]) -> list[store.Operation]:
-        """Keys, events and footprints, each kind in one run: the store writes a run at once."""
-        now_ms, works, manifests = self._services.clock_ms(), self._works, self._services.manifests
-        published = {c.target: (c, head) for c, head in zip(effect.candidates, heads, strict=True)}
-        records: list[store.Operation] = [
-            key_operation(works[share.member], share, published, now_ms=now_ms, is_first=effect.attempt == 1)
-            for share in effect.shares
-        ]
-        records += event_operations(works, effect.shares, published, now_ms=now_ms)
-        for candidate, head in published.values():
-            for snapshot in added_snapshots(candidate.updates):
-                body = None if snapshot.manifest_list is None else manifests.footprint(snapshot)
-                if body is not None:
-                    records.append(store.PutFootprint(EntryId(head.id), snapshot.snapshot_id, body))
-        for share in effect.shares:
-            records += works[share.member].also
-        return records
-
-    def _remember(self, candidate: Candidate, head: Head, *, removes: bool) -> None:
-        self._services.heads.put_swapped(candidate.target, head, base=candidate.base, removes=removes)
-        if head.checkpoint is None or head.checkpoint.metadata_file != head.metadata_location:
-            self._services.housekeeper.checkpoint_soon(candidate.target)
+        if base is not None and not (is_plain and small):
+            return name_head(services, candidate, base), False
+        base = base or Head(services.new_uuid(), 0, metadata, "", None)
+        head = name_head(services, candidate, base)
+        self._outbox.put(head.metadata_location, b"".join(encode_file(metadata)))
+        self._metadata_files[id(candidate)] = (candidate, head.metadata_location)
+        written = MetadataLogEntry(
+            metadata_file=head.metadata_location, timestamp_ms=metadata.envelope.last_updated_ms
+        )
+        return Head(head.id, head.version, metadata, head.metadata_location, written), True
 
     def _discard(self, candidates: Iterable[Candidate]) -> None:
         for candidate in candidates:
@@ -373,7 +347,7 @@ class GroupDriver:
     def _clean_up(self, candidate: Candidate) -> None:
         """Delete metadata files that fell off the log, for tables that ask for it, after the commit."""
         base, envelope = candidate.base, candidate.metadata.envelope
-        if base is None or not _cleans_up(candidate):
+        if base is None or not cleans_up(candidate.metadata):
             return
         kept = {entry.metadata_file for entry in envelope.metadata_log}
         gone = [e.metadata_file for e in base.metadata.envelope.metadata_log if e.metadata_file not in kept]
@@ -438,7 +412,3 @@ class GroupDriver:
                 )
         self._told.clear()
         log_commits(lines)
-
-
-def _cleans_up(candidate: Candidate) -> bool:
-    return candidate.metadata.envelope.properties.get(_DELETE_AFTER_COMMIT, "").lower() == "true"
