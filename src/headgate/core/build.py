@@ -22,7 +22,7 @@ from headgate.core.manifest import (
     ManifestFile,
     NewEntry,
 )
-from headgate.core.manifest_list import ManifestList, has_live_files
+from headgate.core.manifest_list import ManifestList, has_live_files, number
 from headgate.core.manifest_merge import (
     AddedTwice,
     Merged,
@@ -266,11 +266,17 @@ def list_next(
     rest: Rest | None = None,
 ) -> tuple[ManifestList, int]:
     """The list of a new snapshot, and the next row id after it (v3)."""
-    listed, next_row_id = manifests.next(new, rewritten), envelope.next_row_id or 0
-    if envelope.format_version >= 3:
+    next_row_id, has_row_ids = envelope.next_row_id or 0, envelope.format_version >= 3
+    left = None if rest is None else rest.after(new)
+    if (
+        has_row_ids and not rewritten and not manifests.unnumbered
+    ):  # then nobody has to look at what is not new
+        new, next_row_id = number(new, next_row_id)
+    listed = manifests.next(new, rewritten, left)
+    if has_row_ids:
         listed, next_row_id = listed.numbered(next_row_id)
-    if rest is not None:
-        listed = listed.resting(rest.after(new))
+    if rest is not None and listed.rest is not left:
+        listed = listed.resting(left)
     return listed, next_row_id
 
 

@@ -22,12 +22,17 @@ class IdentityCache(Generic[T]):
 
     def get(self, objects: tuple[object, ...], make: Callable[[], T]) -> T:
         """What was made for these objects, or what `make` makes now."""
-        key = tuple(map(id, objects))
-        found = self._made.get(key)
-        if found is not None:
-            return found[1]
-        made = make()
-        self._made[key] = (objects, made)
+        found = self._made.get(tuple(map(id, objects)))
+        return self.keep(objects, make()) if found is None else found[1]
+
+    def find(self, objects: tuple[object, ...]) -> T | None:
+        """What was made for these objects, for callers that spare themselves a function that makes it."""
+        found = self._made.get(tuple(map(id, objects)))
+        return None if found is None else found[1]
+
+    def keep(self, objects: tuple[object, ...], made: T) -> T:
+        """Remember what was made for these objects, and return it."""
+        self._made[tuple(map(id, objects))] = (objects, made)
         while len(self._made) > self._limit:
             try:
                 self._made.popitem(last=False)

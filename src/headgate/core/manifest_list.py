@@ -33,6 +33,8 @@ class Block(Record, eq=False):
 
 
 def _block(manifests: Sequence[ManifestFile], parts: Sequence[Block] = ()) -> Block:
+    if len(manifests) == 1:
+        return Block((manifests[0],), {manifests[0].manifest_path: manifests[0]}, list(parts))
     return Block(tuple(manifests), {manifest.manifest_path: manifest for manifest in manifests}, list(parts))
 
 
@@ -42,8 +44,11 @@ def has_live_files(manifest: ManifestFile) -> bool:
     return added is None or existing is None or added > 0 or existing > 0
 
 
-class ManifestList(Record):
-    """A value; every change is a new one that shares the unchanged blocks."""
+class ManifestList(Record, eq=False):
+    """A value; every change is a new one that shares the unchanged blocks. Compared by identity, for its `notes`.
+
+    They are as those of a block, of what holds for all its blocks.
+    """
 
     blocks: tuple[Block, ...] = ()
     length: int = 0
@@ -51,6 +56,7 @@ class ManifestList(Record):
     unnumbered: int = 0  # data manifests without a first row id
     deletes: tuple[ManifestFile, ...] = ()  # the delete manifests, in order
     rest: Rest | None = None  # how long there is nothing to merge, if that is known
+    notes: dict[object, object] = msgspec.field(default_factory=dict)
 
     @staticmethod
     def of(manifests: Iterable[ManifestFile]) -> ManifestList:
@@ -82,11 +88,17 @@ class ManifestList(Record):
         return (manifest for manifest in self if manifest.content is content)
 
     def next(
-        self, new: Sequence[ManifestFile], replaced: Mapping[str, ManifestFile | None] | None = None
+        self,
+        new: Sequence[ManifestFile],
+        replaced: Mapping[str, ManifestFile | None] | None = None,
+        rest: Rest | None = None,
     ) -> ManifestList:
-        """The list with new manifests in front, some replaced or (by None) left out, and the dead ones left out."""
+        """The list with new manifests in front, some replaced or (by None) left out, and the dead ones left out.
+
+        `rest` is how long there is nothing to merge in it, if manifests are new.
+        """
         if not replaced and not self.dead:
-            return self._add(new)
+            return self._add(new, rest)
         replaced = {**dict.fromkeys(self.dead), **(replaced or {})}
         blocks = []
         for block in self.blocks:
@@ -96,7 +108,7 @@ class ManifestList(Record):
             kept = [replaced.get(manifest.manifest_path, manifest) for manifest in block.manifests]
             if left := [manifest for manifest in kept if manifest is not None]:
                 blocks.append(_block(left))
-        return _with_notes(tuple(blocks))._add(new)
+        return _with_notes(tuple(blocks))._add(new, rest)
 
     def numbered(self, next_row_id: int) -> tuple[ManifestList, int]:
         """The list with row ids for data manifests that have none yet, from `next_row_id` on (spec v3)."""
@@ -104,13 +116,7 @@ class ManifestList(Record):
             return self, next_row_id
         blocks = []
         for block in self.blocks:
-            listed: list[ManifestFile] = []
-            for manifest in block.manifests:
-                if _is_unnumbered(manifest):
-                    rows = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
-                    manifest = msgspec.structs.replace(manifest, first_row_id=next_row_id)
-                    next_row_id += rows
-                listed.append(manifest)
+            listed, next_row_id = number(block.manifests, next_row_id)
             changed = any(a is not b for a, b in zip(listed, block.manifests, strict=True))
             blocks.append(_block(listed) if changed else block)
         return _with_notes(tuple(blocks)), next_row_id
@@ -119,36 +125,59 @@ class ManifestList(Record):
         """The same list, and how long there is nothing in it to merge."""
         return ManifestList(self.blocks, self.length, self.dead, self.unnumbered, self.deletes, rest)
 
-    def _add(self, new: Sequence[ManifestFile]) -> ManifestList:
+    def _add(self, new: Sequence[ManifestFile], rest: Rest | None) -> ManifestList:
         if not new:
             return self
-        fresh = _with_notes((_block(new),))
+        first = new[0]
+        if (
+            len(new) == 1 and first.added_files_count and first.content is DATA_MANIFEST
+        ):  # what an append brings
+            dead, unnumbered, deletes = (), int(first.first_row_id is None), ()
+        else:
+            dead, unnumbered, deletes = _look_through(new)
+        blocks = (_block(new), *self.blocks)
         return ManifestList(
-            _merge((*fresh.blocks, *self.blocks)),
-            self.length + fresh.length,
-            fresh.dead + self.dead,
-            self.unnumbered + fresh.unnumbered,
-            fresh.deletes + self.deletes,
+            blocks if len(blocks) < _TIER else _merge(blocks),
+            self.length + len(new),
+            dead + self.dead,
+            unnumbered + self.unnumbered,
+            deletes + self.deletes,
+            rest,
         )
 
 
 def _with_notes(blocks: tuple[Block, ...]) -> ManifestList:
+    manifests = [manifest for block in blocks for manifest in block.manifests]
+    return ManifestList(blocks, len(manifests), *_look_through(manifests))
+
+
+def _look_through(
+    manifests: Iterable[ManifestFile],
+) -> tuple[tuple[str, ...], int, tuple[ManifestFile, ...]]:
+    """What a list notes of its manifests: which are dead, how many are unnumbered, which are of deletes."""
     dead: list[str] = []
     deletes: list[ManifestFile] = []
-    length = unnumbered = 0
-    for block in blocks:
-        length += len(block.manifests)
-        for manifest in block.manifests:
-            if not has_live_files(manifest):
-                dead.append(manifest.manifest_path)
-            if manifest.content is DELETE_MANIFEST:
-                deletes.append(manifest)
-            unnumbered += _is_unnumbered(manifest)
-    return ManifestList(blocks, length, tuple(dead), unnumbered, tuple(deletes))
+    unnumbered = 0
+    for manifest in manifests:
+        if not (manifest.added_files_count or has_live_files(manifest)):
+            dead.append(manifest.manifest_path)
+        if manifest.content is DELETE_MANIFEST:
+            deletes.append(manifest)
+        elif manifest.first_row_id is None:
+            unnumbered += 1
+    return tuple(dead), unnumbered, tuple(deletes)
 
 
-def _is_unnumbered(manifest: ManifestFile) -> bool:
-    return manifest.content is DATA_MANIFEST and manifest.first_row_id is None
+def number(manifests: Iterable[ManifestFile], next_row_id: int) -> tuple[list[ManifestFile], int]:
+    """The manifests with row ids for those of data that have none yet, and the next id after them (spec v3)."""
+    listed: list[ManifestFile] = []
+    for manifest in manifests:
+        if manifest.content is DATA_MANIFEST and manifest.first_row_id is None:
+            rows = (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+            manifest = msgspec.structs.replace(manifest, first_row_id=next_row_id)
+            next_row_id += rows
+        listed.append(manifest)
+    return listed, next_row_id
 
 
 def _merge(blocks: tuple[Block, ...]) -> tuple[Block, ...]:

@@ -7,10 +7,11 @@ that blocks of files with one schema and codec can be copied from one to the oth
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
+from struct import Struct
 
 from headgate.errors import InvariantBroken, Unsupported
 
@@ -24,6 +25,7 @@ _SYNC_BYTES = 16
 _BLOCK_BYTES = 256 * 1024
 _STORED_BYTES_MAX = 1024  # blocks up to this size are not worth compressing
 _DEFLATE_LEVEL = 1  # 3 % larger than level 6, and cheaper (docs/adr/0005)
+_begin_stored = Struct("<BHH").pack  # that it is the last block, its size, and that size's complement
 
 
 def _encode_digits(left: int) -> bytes:
@@ -36,13 +38,33 @@ def _encode_digits(left: int) -> bytes:
     return bytes(out)
 
 
+# Numbers of fourteen bits, as two digits that more follow, and as the last ones: a snapshot's id is five look-ups.
+_PAIR_MAX = 0x3FFF
+_PAIRS = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(_PAIR_MAX + 1)]
+_LAST = [_encode_digits(number) for number in range(_PAIR_MAX + 1)]
+
+
 @lru_cache(maxsize=4096)
 def _encode_large(number: int) -> bytes:
     """Mostly the id of a snapshot, which is said again and again."""
     left = number << 1 ^ number >> 63
     if left >> 64:
         raise InvariantBroken("invariant broken: a number has more than 64 bits")
-    return _encode_digits(left)
+    if left >> 56:
+        return b"".join(
+            (
+                _PAIRS[left & 0x3FFF],
+                _PAIRS[left >> 14 & 0x3FFF],
+                _PAIRS[left >> 28 & 0x3FFF],
+                _PAIRS[left >> 42 & 0x3FFF],
+                _LAST[left >> 56],
+            )
+        )
+    encoded = b""
+    while left > _PAIR_MAX:  # at most four turns
+        encoded += _PAIRS[left & _PAIR_MAX]
+        left >>= 14
+    return encoded + _LAST[left]
 
 
 class _Longs(dict[int, bytes]):
@@ -54,7 +76,7 @@ class _Longs(dict[int, bytes]):
 
 _SMALL_MAX = 0x2000  # what two bytes hold
 encode_long: Callable[[int], bytes] = _Longs(
-    {number: _encode_digits(number << 1) for number in range(_SMALL_MAX)}
+    {number: _LAST[number << 1] for number in range(_SMALL_MAX)}
 ).__getitem__
 """A zig-zag number of at most 64 bits."""
 
@@ -95,16 +117,24 @@ def encode_list(size: int, items: Iterable[bytes]) -> bytes:
 # --- containers -----------------------------------------------------------------------------------------
 
 
-def _deflate(block: bytes) -> bytes:
-    if len(block) <= _STORED_BYTES_MAX:
-        # One stored block (RFC 1951, 3.2.4): setting up a compressor costs more than a few hundred bytes are worth.
-        size = len(block)
-        return b"\x01" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little") + block
-    compressor = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, -15)
-    return compressor.compress(block) + compressor.flush()
+CloseBlock = Callable[[bytes, int, bytes], bytes]  # of so many records, before this sync marker
 
 
-_CODECS: dict[str, Callable[[bytes], bytes]] = {"null": bytes, "deflate": _deflate}
+def _close_plain(records: bytes, count: int, sync: bytes) -> bytes:
+    return b"".join((encode_long(count), encode_long(len(records)), records, sync))
+
+
+def _close_deflated(records: bytes, count: int, sync: bytes) -> bytes:
+    size = len(records)
+    if size > _STORED_BYTES_MAX:
+        compressor = zlib.compressobj(_DEFLATE_LEVEL, zlib.DEFLATED, -15)
+        return _close_plain(compressor.compress(records) + compressor.flush(), count, sync)
+    # One stored block (RFC 1951, 3.2.4): setting up a compressor costs more than a few hundred bytes are worth.
+    begin = _begin_stored(1, size, size ^ 0xFFFF)
+    return b"".join((encode_long(count), encode_long(size + len(begin)), begin, records, sync))
+
+
+_CODECS: dict[str, CloseBlock] = {"null": _close_plain, "deflate": _close_deflated}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +144,17 @@ class Container:
     header: bytes
     metadata: Mapping[str, bytes]  # what the header says
     sync: bytes
-    compress: Callable[[bytes], bytes]
+    close_block: CloseBlock
 
 
 def open_container(schema: bytes, metadata: Mapping[str, bytes], *, codec: str) -> Container:
     """The beginning of a file of records of this schema (JSON). Unsupported for a codec we do not write."""
-    compress = _CODECS.get(codec)
-    if compress is None:
+    close_block = _CODECS.get(codec)
+    if close_block is None:
         raise Unsupported(f"codec {codec[:80]!r} is not one we write; codecs={', '.join(sorted(_CODECS))}")
     entries = {"avro.schema": schema, "avro.codec": codec.encode(), **metadata}
     sync = sha256(schema).digest()[:_SYNC_BYTES]
-    return Container(encode_header(len(entries), encode_metadata(entries), sync), entries, sync, compress)
+    return Container(encode_header(len(entries), encode_metadata(entries), sync), entries, sync, close_block)
 
 
 def encode_metadata(entries: Mapping[str, bytes]) -> bytes:
@@ -137,30 +167,29 @@ def encode_metadata(entries: Mapping[str, bytes]) -> bytes:
 
 def encode_header(size: int, metadata: bytes, sync: bytes) -> bytes:
     """The header that says these `size` entries."""
-    return b"".join((_MAGIC, encode_long(size), metadata, _END, sync))
+    begin, end = split_header(size, sync)
+    return b"".join((begin, metadata, end))
 
 
-def write_container(container: Container, records: Iterable[bytes]) -> bytes:
+def split_header(size: int, sync: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after the `size` entries of a header."""
+    return _MAGIC + encode_long(size), _END + sync
+
+
+def write_container(container: Container, records: Sequence[bytes]) -> bytes:
     """A whole file."""
     return container.header + write_blocks(container, records)
 
 
-def write_blocks(container: Container, records: Iterable[bytes]) -> bytes:
+def write_blocks(container: Container, records: Sequence[bytes]) -> bytes:
     """What follows the header. Records share blocks: one each would make the file 1.7 times larger."""
+    if 0 < sum(map(len, records)) < _BLOCK_BYTES:
+        return container.close_block(b"".join(records), len(records), container.sync)
     out: list[bytes] = []
-    block: list[bytes] = []
-    size = 0
-    for record in records:
-        block.append(record)
+    begin = size = 0
+    for end, record in enumerate(records, 1):
         size += len(record)
-        if size >= _BLOCK_BYTES:
-            out += _close_block(block, container)
-            block, size = [], 0
-    if block:
-        out += _close_block(block, container)
+        if size >= _BLOCK_BYTES or end == len(records):
+            out.append(container.close_block(b"".join(records[begin:end]), end - begin, container.sync))
+            begin, size = end, 0
     return b"".join(out)
-
-
-def _close_block(records: list[bytes], container: Container) -> tuple[bytes, bytes, bytes]:
-    body = container.compress(b"".join(records))
-    return encode_long(len(records)), encode_sized(body), container.sync

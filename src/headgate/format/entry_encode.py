@@ -6,13 +6,13 @@ a call for each of them took longer than the rest of a small manifest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from headgate.core.manifest import ContentFile, EntryStatus, Metrics
 from headgate.format.avro_write import (
     NULL,
-    encode_list,
+    SOME,
     encode_long,
     encode_longs,
     encode_optional_bytes,
@@ -28,7 +28,11 @@ _NO_METRICS = Metrics()
 _BLOCK_SIZE = 64 * 1024 * 1024
 _ABSENT, _PRESENT = 0, 1  # the branches of a union with null
 _NULLS = NULL * 3  # neither split offsets nor equality ids nor a sort order
-_END = 0  # of a list or map
+_END = (0,)  # of a list or map
+_NO_NUMBER, _NO_NUMBERS = (_ABSENT,), (_PRESENT, *_END)  # null, and a list or map of nothing
+_EMPTY = encode_longs(_NO_NUMBERS)
+_BEGIN_ADDED = encode_longs((EntryStatus.ADDED, _PRESENT))  # the snapshot's id follows
+_INHERITED = {1: b"", 2: NULL * 2, 3: NULL * 2}  # the sequence numbers, which v1 does not have
 
 
 @lru_cache(maxsize=1 << 15)  # a manifest that is written anew begins its entries as it did before
@@ -37,19 +41,23 @@ def begin_entry(numbers: Numbers, format_version: int) -> bytes:
     status, snapshot_id, *sequence_numbers = numbers
     written = [status, _PRESENT, snapshot_id]
     for number in sequence_numbers if format_version > 1 else ():
-        written += (_ABSENT,) if number is None else (_PRESENT, number)
+        written += _NO_NUMBER if number is None else (_PRESENT, number)
     return encode_longs(written)
 
 
+def begin_added(snapshot_id: int, format_version: int) -> bytes:
+    """As `begin_entry` of a file that is added and inherits its numbers; not remembered, as no other append has its id."""
+    return b"".join((_BEGIN_ADDED, encode_long(snapshot_id), _INHERITED[format_version]))
+
+
 def _file_v1(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
-    metrics = file.metrics or _NO_METRICS
     last = _list_or_null(file.split_offsets)
-    last += (_ABSENT,) if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
+    last += _NO_NUMBER if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
     parts = (
-        *_begin_file(file, partition),
-        encode_longs([file.record_count, file.file_size_in_bytes, _BLOCK_SIZE, *_counts(metrics)]),
-        _bounds_or_null(metrics.lower_bounds),
-        _bounds_or_null(metrics.upper_bounds),
+        encode_sized(file.file_path.encode()),
+        _encode_format(file.file_format),
+        partition,
+        *_statistics([file.record_count, file.file_size_in_bytes, _BLOCK_SIZE], file.metrics or _NO_METRICS),
         encode_optional_bytes(file.key_metadata),
         encode_longs(last),
     )
@@ -57,22 +65,22 @@ def _file_v1(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
 
 
 def _file_v2(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
-    metrics, last = file.metrics or _NO_METRICS, _NULLS
+    last, path, text = _NULLS, file.file_path.encode(), file.referenced_data_file
     if not (file.split_offsets is None and file.equality_ids is None and file.sort_order_id is None):
         numbers = _list_or_null(file.split_offsets)
         numbers += _list_or_null(file.equality_ids)
-        numbers += (_ABSENT,) if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
+        numbers += _NO_NUMBER if file.sort_order_id is None else (_PRESENT, file.sort_order_id)
         last = encode_longs(numbers)
     parts = (
         encode_long(file.content),
-        *_begin_file(file, partition),
-        encode_longs([file.record_count, file.file_size_in_bytes, *_counts(metrics)]),
-        _bounds_or_null(metrics.lower_bounds),
-        _bounds_or_null(metrics.upper_bounds),
+        encode_long(len(path)),
+        path,
+        _encode_format(file.file_format),
+        partition,
+        *_statistics([file.record_count, file.file_size_in_bytes], file.metrics or _NO_METRICS),
         NULL if file.key_metadata is None else encode_optional_bytes(file.key_metadata),
         last,
     )
-    text = file.referenced_data_file
     return b"".join(parts), NULL if text is None else encode_optional_text(text)
 
 
@@ -85,43 +93,35 @@ def _file_v3(file: ContentFile, partition: bytes) -> tuple[bytes, bytes]:
 FILES = {1: _file_v1, 2: _file_v2, 3: _file_v3}
 
 
-def _begin_file(file: ContentFile, partition: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    path = file.file_path.encode()
-    return encode_long(len(path)), path, _encode_format(file.file_format), partition
-
-
 @lru_cache(maxsize=16)
 def _encode_format(name: str) -> bytes:
     return encode_sized(name.encode())
 
 
-def _counts(metrics: Metrics) -> list[int]:
-    """The four maps of counts."""
-    numbers: list[int] = []
+def _statistics(numbers: list[int], metrics: Metrics) -> list[bytes]:
+    """What follows these numbers: the four maps of counts, and the two of bounds."""
     of = (metrics.column_sizes, metrics.value_counts, metrics.null_value_counts, metrics.nan_value_counts)
     for counts in of:
-        if counts is None:
-            numbers.append(_ABSENT)
-            continue
-        numbers.append(_PRESENT)
         if counts:
-            numbers.append(len(counts))
+            numbers += (_PRESENT, len(counts))
             for pair in counts.items():
                 numbers += pair
-        numbers.append(_END)
-    return numbers
+            numbers += _END
+        else:
+            numbers += _NO_NUMBER if counts is None else _NO_NUMBERS
+    parts = [*map(encode_long, numbers)]
+    for bounds in (metrics.lower_bounds, metrics.upper_bounds):
+        if bounds:
+            parts += (SOME, encode_long(len(bounds)))
+            for key, bound in bounds.items():
+                parts += (encode_long(key), encode_long(len(bound)), bound)
+            parts.append(NULL)
+        else:
+            parts.append(NULL if bounds is None else _EMPTY)
+    return parts
 
 
 def _list_or_null(items: Sequence[int] | None) -> list[int]:
     if not items:
-        return [_ABSENT] if items is None else [_PRESENT, _END]
-    return [_PRESENT, len(items), *items, _END]
-
-
-def _bounds_or_null(bounds: Mapping[int, bytes] | None) -> bytes:
-    if bounds is None:
-        return NULL
-    items: list[bytes] = []
-    for key, bound in bounds.items():
-        items += (encode_long(key), encode_long(len(bound)), bound)
-    return encode_list(len(bounds), items)
+        return [*(_NO_NUMBER if items is None else _NO_NUMBERS)]
+    return [_PRESENT, len(items), *items, *_END]

@@ -26,7 +26,7 @@ _VERSION = 3  # 1 held all entries of a manifest; 2 hashed each spelling of a pa
 _HEADER = bytes((0x92, _VERSION))  # an array of two, the first of them the version
 _CHANGES_BYTES_MAX = 4096
 # Partition values that MessagePack gives back as they were.
-_PLAIN = (bool, int, float, str, bytes, type(None))
+_PLAIN = frozenset((bool, int, float, str, bytes, type(None)))
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -74,6 +74,11 @@ def hash_paths(paths: Iterable[str]) -> bytes:
     return b"".join([hash_path(path) for path in paths])
 
 
+def encode_appended(manifest: ManifestFile, hashes: bytes, entries: Sequence[ManifestEntry]) -> bytes:
+    """As `encode_footprint` of one manifest whose entries are all of files that its snapshot added."""
+    return _ENCODE((_VERSION, ((manifest, hashes, _encode_changes(entries)),)))
+
+
 def encode_footprint(own: Iterable[tuple[ManifestFile, bytes, Sequence[ManifestEntry] | None]]) -> bytes:
     """What a snapshot brought: its manifests, each with the hashes of its paths and, where known, all its entries.
 
@@ -94,12 +99,17 @@ def _encode_own(
     if manifest.added_files_count == 0 and manifest.deleted_files_count == 0:
         entries = ()  # merged: whatever it holds was there before
     if entries is not None:
-        changes = find_changes(entries, manifest)
-        if len(changes) * 200 <= _CHANGES_BYTES_MAX and all(map(_is_plain, changes)):
-            encoded = _ENCODE(changes)
-    small = encoded is not None and len(encoded) <= _CHANGES_BYTES_MAX
-    return [manifest, hashes, encoded if small else None]
+        encoded = _encode_changes(find_changes(entries, manifest))
+    return [manifest, hashes, encoded]
 
 
-def _is_plain(entry: ManifestEntry) -> bool:
-    return all(type(value) in _PLAIN for _, value in entry.file.partition)
+def _encode_changes(changes: Sequence[ManifestEntry]) -> bytes | None:
+    """The entries of what a snapshot changed, if they are few and come back as they were."""
+    if len(changes) * 200 > _CHANGES_BYTES_MAX:
+        return None
+    for entry in changes:
+        for _, value in entry.file.partition:
+            if type(value) not in _PLAIN:
+                return None
+    encoded = _ENCODE(changes)
+    return encoded if len(encoded) <= _CHANGES_BYTES_MAX else None

@@ -42,8 +42,9 @@ from headgate.format.avro_write import (
     encode_optional_long,
     open_container,
     write_blocks,
+    write_container,
 )
-from headgate.format.entry_encode import FILES, Numbers, begin_entry
+from headgate.format.entry_encode import FILES, Numbers, begin_added, begin_entry
 from headgate.format.manifest_schemas import VERSIONS, entry_schema
 from headgate.format.partition_values import Column, decode_bound, find_columns, summarise
 
@@ -133,42 +134,63 @@ def encode_manifest(
     return encoder.finish()
 
 
-def encode_added(
-    files: Sequence[ContentFile],
-    *,
-    spec: PartitionSpec,
-    schema: Schema,
-    format_version: int,
-    snapshot_id: int,
-) -> EncodedManifest:
-    """As `encode_manifest` for data files that this snapshot adds, whose numbers are all inherited: what appends write."""
-    layout = _find_layout(schema, spec, (format_version, DATA_MANIFEST, "deflate"))
-    partitions = _Partitions(layout) if layout.columns else None
-    container, encode_file = layout.container, FILES[format_version]
-    begin = begin_entry((ADDED, snapshot_id, None, None), format_version)
-    row_id = NULL if format_version >= 3 else b""
-    encoded: list[EncodedFile] = []
-    records: list[bytes] = []
-    rows = 0
-    for file in files:
-        if file.spec_id != spec.spec_id or file.content is not DATA_FILE or file.first_row_id is not None:
-            raise InvariantBroken(f"invariant broken: a new data file of its spec; file={file.file_path}")
-        known = encode_file(file, b"" if partitions is None else partitions.encode(file))
-        encoded.append(EncodedFile(file.file_path, container.sync, *known))
-        records.append(b"".join((begin, known[0], row_id, known[1])))
-        rows += file.record_count
-    return EncodedManifest(
-        data=container.header + write_blocks(container, records),
-        added_files_count=len(records),
-        existing_files_count=0,
-        deleted_files_count=0,
-        added_rows_count=rows,
-        existing_rows_count=0,
-        deleted_rows_count=0,
-        min_sequence_number=None,
-        partitions=() if partitions is None else partitions.summaries(),
-        files=tuple(encoded),
-    )
+class AddedManifest(Record):
+    """A manifest of data files that a snapshot adds: its bytes, what the manifest list says of it, and its files."""
+
+    data: bytes
+    manifest: ManifestFile
+    files: tuple[EncodedFile, ...]
+
+
+class AddedEncoder:
+    """Encodes manifests of data files that a snapshot adds, whose numbers are all inherited: what appends write.
+
+    As `encode_manifest` does; but made once for all appends to a table.
+    """
+
+    __slots__ = ("_container", "_encode_file", "_layout", "_row_id", "_spec_id", "_version")
+
+    def __init__(self, *, spec: PartitionSpec, schema: Schema, format_version: int) -> None:
+        self._layout = _find_layout(schema, spec, (format_version, DATA_MANIFEST, "deflate"))
+        self._container, self._encode_file = self._layout.container, FILES[format_version]
+        self._row_id = NULL if format_version >= 3 else b""
+        self._spec_id, self._version = spec.spec_id, format_version
+
+    def encode(
+        self, files: Sequence[ContentFile], path: str, *, snapshot_id: int, sequence_number: int
+    ) -> AddedManifest:
+        """The manifest of these files, in order, to be put at `path`."""
+        container, spec_id, row_id = self._container, self._spec_id, self._row_id
+        partitions = _Partitions(self._layout) if self._layout.columns else None
+        begin = begin_added(snapshot_id, self._version)
+        encoded: list[EncodedFile] = []
+        records: list[bytes] = []
+        rows = 0
+        for file in files:
+            if file.spec_id != spec_id or file.content is not DATA_FILE or file.first_row_id is not None:
+                raise InvariantBroken(f"invariant broken: a new data file of its spec; file={file.file_path}")
+            before, after = self._encode_file(file, b"" if partitions is None else partitions.encode(file))
+            encoded.append(EncodedFile(file.file_path, container.sync, before, after))
+            records.append(b"".join((begin, before, row_id, after)))
+            rows += file.record_count
+        data = write_container(container, records)
+        manifest = ManifestFile(
+            path,
+            len(data),
+            spec_id,
+            DATA_MANIFEST,
+            sequence_number,
+            sequence_number,
+            snapshot_id,
+            added_files_count=len(records),
+            existing_files_count=0,
+            deleted_files_count=0,
+            added_rows_count=rows,
+            existing_rows_count=0,
+            deleted_rows_count=0,
+            partitions=() if partitions is None else partitions.summaries(),
+        )
+        return AddedManifest(data, manifest, tuple(encoded))
 
 
 class ManifestEncoder:

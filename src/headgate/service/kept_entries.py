@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from headgate.core.manifest import ADDED, DATA_MANIFEST, DELETED, ManifestEntry, ManifestFile, NewEntry
+from headgate.core.manifest import (
+    ADDED,
+    DATA_MANIFEST,
+    DELETED,
+    ContentFile,
+    ManifestEntry,
+    ManifestFile,
+    NewEntry,
+)
 from headgate.core.value import Record
 from headgate.format.manifest_encode import EncodedFile
 
@@ -37,22 +45,56 @@ class CachedEntries:
 
 
 class Written(Record):
-    """A manifest written here. Of a merged one, whose blocks were copied, the bytes are kept instead of entries."""
+    """A manifest written here: its entries, as they were written or, where that is known already, as they are read.
+
+    Of a merged one, whose blocks were copied, the bytes are kept instead.
+    """
 
     hashes: bytes
-    entries: tuple[NewEntry, ...] | None = None
+    size_bytes: int  # what it takes in memory, roughly
+    entries: tuple[NewEntry, ...] = ()
     files: tuple[EncodedFile, ...] = ()
     data: bytes | None = None
+    listed: ManifestFile | None = None  # what its list says of it, when `found` are its entries
+    found: tuple[ManifestEntry, ...] = ()
 
-    @property
-    def size_bytes(self) -> int:
-        """What it takes in memory, roughly."""
-        size_bytes = len(self.hashes) + len(self.data or b"")
-        for (
-            file
-        ) in self.files:  # as many as entries: looking through the statistics of each would take longer
-            size_bytes += _ENTRY_BYTES + _DECODED_TIMES * (len(file.begin) + len(file.end))
-        return size_bytes
+    def read(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
+        """Its entries, as a reader of the manifest sees them; None when its bytes have to be read."""
+        if self.listed is not None:  # another list may say something else of it
+            return self.found if self.listed is manifest or self.listed == manifest else None
+        return inherit(self.entries, manifest) if self.data is None else None
+
+
+def keep_written(hashes: bytes, entries: tuple[NewEntry, ...], files: tuple[EncodedFile, ...]) -> Written:
+    """What is kept of a manifest that was made of these entries."""
+    return Written(hashes, len(hashes) + _count_encoded(files), entries, files)
+
+
+def keep_merged(hashes: bytes, data: bytes) -> Written:
+    """What is kept of a manifest whose blocks were copied."""
+    return Written(hashes, len(hashes) + len(data), data=data)
+
+
+def keep_added(
+    hashes: bytes, added: Sequence[ContentFile], files: tuple[EncodedFile, ...], listed: ManifestFile
+) -> Written:
+    """What is kept of a manifest of files that its snapshot added, and that inherit all their numbers."""
+    found: list[ManifestEntry] = []
+    by, number, row_id = listed.added_snapshot_id, listed.sequence_number, listed.first_row_id
+    for file in added:
+        if row_id is not None:
+            file, row_id = replace(file, first_row_id=row_id), row_id + file.record_count
+        found.append(ManifestEntry(ADDED, by, number, number, file))
+    size_bytes = len(hashes) + _count_encoded(files)
+    return Written(hashes, size_bytes, (), files, None, listed, tuple(found))
+
+
+def _count_encoded(files: Sequence[EncodedFile]) -> int:
+    """What entries take in memory, roughly: by their files' encoded bytes, as looking through statistics takes longer."""
+    size_bytes = 0
+    for file in files:
+        size_bytes += _ENTRY_BYTES + _DECODED_TIMES * (len(file.begin) + len(file.end))
+    return size_bytes
 
 
 def inherit(entries: Iterable[NewEntry], manifest: ManifestFile) -> tuple[ManifestEntry, ...]:

@@ -28,7 +28,7 @@ class LivePaths:
         self._limit_bytes, self._read_entries = limit_bytes, read_entries
         self._lock = threading.Lock()
         self._paths = PathIndex()
-        self._filling = object()  # of the index: blocks with this note are in it
+        self._filling = object()  # of the index: blocks, and lists, with this note are in it
 
     @property
     def size_bytes(self) -> int:
@@ -41,20 +41,37 @@ class LivePaths:
             if self._paths.add(manifest_path, hashes):
                 self._filling = object()
 
+    def append(
+        self, listed: ManifestList, manifest_path: str, hashes: bytes, *, parent: ManifestList
+    ) -> None:
+        """As `add`, of the one manifest that a list has and its parent has not: where that was all here, so is the list."""
+        with self._lock:
+            if self._paths.add(manifest_path, hashes):
+                self._filling = object()
+            elif parent.notes.get("indexed") is self._filling:
+                listed.notes["indexed"] = self._filling
+
     def holds_none(self, manifests: ManifestList, hashes: bytes) -> bool:
         """Whether it is certain at once that no path of these hashes is live; False: somebody has to look closer."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            filling = self._filling
-            for block in manifests.blocks:
-                if block.notes.get("indexed") is not filling:
-                    if any(one.manifest_path not in self._paths for one in block.manifests):
-                        return False
-                    block.notes["indexed"] = filling
-            return self._paths.size_bytes <= self._limit_bytes and not self._paths.may_hold(hashes)
+            paths, filling = self._paths, self._filling
+            if manifests.notes.get("indexed") is not filling and not self._is_indexed(manifests):
+                return False
+            return paths.size_bytes <= self._limit_bytes and not paths.may_hold(hashes)
         finally:
             self._lock.release()
+
+    def _is_indexed(self, manifests: ManifestList) -> bool:
+        """With the lock held: whether all of a list is in the index; noted, of its blocks too."""
+        for block in manifests.blocks:
+            if block.notes.get("indexed") is not self._filling:
+                if any(one.manifest_path not in self._paths for one in block.manifests):
+                    return False
+                block.notes["indexed"] = self._filling
+        manifests.notes["indexed"] = self._filling
+        return True
 
     def look_up(self, wanted: FindLive, footprints: LoadFootprints) -> dict[str, list[str]]:
         """Which manifests may list the paths, by an index that holds the whole list at the moment of the look."""
@@ -65,7 +82,7 @@ class LivePaths:
         while True:
             self._fill(wanted.manifests, footprints)
             with self._lock:  # another table may have emptied the index since
-                if all(block.notes.get("indexed") is self._filling for block in wanted.manifests.blocks):
+                if not self._find_new(wanted.manifests)[0]:
                     return self._paths.find(sorted(wanted.paths))
 
     def _fill(self, manifests: ManifestList, footprints: LoadFootprints) -> None:
@@ -95,6 +112,8 @@ class LivePaths:
 
     def _find_new(self, manifests: ManifestList) -> tuple[list[Block], list[ManifestFile]]:
         """With the lock held: blocks that were not looked through, and manifests in them that are not indexed."""
+        if manifests.notes.get("indexed") is self._filling:
+            return [], []
         blocks = [block for block in manifests.blocks if block.notes.get("indexed") is not self._filling]
         return blocks, [m for b in blocks for m in b.manifests if m.manifest_path not in self._paths]
 

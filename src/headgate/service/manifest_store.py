@@ -20,13 +20,28 @@ from headgate.core.manifest_merge import AddedTwice, MergeManifests
 from headgate.core.table import Snapshot, TableMetadata
 from headgate.core.window import ManifestChanges, OwnManifests, find_changes, find_list, find_own
 from headgate.files.base import Files
-from headgate.format.footprints import OwnManifest, decode_footprint, encode_footprint, hash_paths
+from headgate.format.footprints import (
+    OwnManifest,
+    decode_footprint,
+    encode_appended,
+    encode_footprint,
+    hash_path,
+    hash_paths,
+)
 from headgate.format.manifest_encode import EncodedFile, EncodedManifest, ManifestEncoder
-from headgate.format.manifest_list_encode import encode_manifest_list
+from headgate.format.manifest_list_encode import encode_blocks
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
 from headgate.service.append_files import encode_append
-from headgate.service.kept_entries import CachedEntries, Written, count_bytes, inherit
+from headgate.service.kept_entries import (
+    CachedEntries,
+    Written,
+    count_bytes,
+    inherit,
+    keep_added,
+    keep_merged,
+    keep_written,
+)
 from headgate.service.list_tails import ListTails
 from headgate.service.live_paths import LivePaths, LoadFootprints
 from headgate.service.outbox import Write
@@ -75,6 +90,8 @@ class ManifestStore:
         # By manifest list; of a whole group at least, whose footprints are made from it.
         self._own: SizedCache[str, tuple[ManifestFile, ...]] = SizedCache(max(2 * share, 1 << 20))
         self._made: OrderedDict[int, list[str]] = OrderedDict()  # manifests of snapshots without a list yet
+        # Of appends, by manifest list, until they are asked for; each is asked for once, unless its list is not used.
+        self._footprints: OrderedDict[str, bytes] = OrderedDict()
         self._written: OrderedDict[str, Written] = OrderedDict()
         self._written_bytes = 0
         # Entries in footprints, by manifest.
@@ -90,11 +107,13 @@ class ManifestStore:
 
     def read_list(self, location: str) -> ManifestList:
         """The manifests of a snapshot."""
-        with self._lock:
-            cached = self._lists.get(location)
-            if cached is not None:
+        cached = self._lists.get(location)
+        if cached is not None:
+            try:
                 self._lists.move_to_end(location)
-                return cached
+            except KeyError:
+                return cached  # another thread let it go
+            return cached
         data = self._read(location)
         found = ManifestList.of(decode_manifest_list(data, location=location))
         self._keep_list(location, found)
@@ -167,11 +186,11 @@ class ManifestStore:
     def _read_changes(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
         with self._lock:
             written = self._written.get(manifest.manifest_path)
-        found = None
         if written is not None and written.entries and manifest.first_row_id is None:
             found = inherit(find_changes(written.entries, manifest), manifest)
-        if found is None:
-            found = find_changes(self.read_entries(manifest), manifest)
+        else:
+            known = None if written is None or written.listed is None else written.read(manifest)
+            found = find_changes(self.read_entries(manifest) if known is None else known, manifest)
         with self._lock:
             self._changes.put(_key(manifest), found, size_bytes=_CHANGES_BYTES + count_bytes(found))
         return found
@@ -216,7 +235,7 @@ class ManifestStore:
         encoded = encoder.finish()
         self._keep_encoded(wanted.entries, encoded.files)
         hashes = hash_paths([entry.file.file_path for entry in wanted.entries])
-        return self._publish(wanted, encoded, Written(hashes, wanted.entries, encoded.files), write)
+        return self._publish(wanted, encoded, keep_written(hashes, wanted.entries, encoded.files), write)
 
     def merge_manifests(self, wanted: MergeManifests, write: Write) -> ManifestFile | AddedTwice | None:
         """Write one manifest of what several hold; or what is added twice in them."""
@@ -232,7 +251,7 @@ class ManifestStore:
         if merged is None or isinstance(merged, AddedTwice):
             return merged
         hashes = b"".join(map(self._find_manifest_hashes, wanted.manifests))
-        return self._publish(wanted, merged, Written(hashes, data=merged.data), write)
+        return self._publish(wanted, merged, keep_merged(hashes, merged.data), write)
 
     def _find_encoded(self, entries: Sequence[NewEntry]) -> list[EncodedFile | None]:
         """What was encoded of these very files when a manifest was last written anew: all of it but a file or two."""
@@ -257,11 +276,10 @@ class ManifestStore:
     def _find_source(self, manifest: ManifestFile) -> Source:
         with self._lock:
             written = self._written.get(manifest.manifest_path)
-        if written is None:
-            return Source(manifest, self._read(manifest.manifest_path))
-        if written.entries is None:
-            return Source(manifest, written.data)
-        return Source(manifest, None, inherit(written.entries, manifest), written.files)
+        if written is not None and (entries := written.read(manifest)) is not None:
+            return Source(manifest, None, entries, written.files)
+        data = None if written is None else written.data
+        return Source(manifest, self._read(manifest.manifest_path) if data is None else data)
 
     def _find_manifest_hashes(self, manifest: ManifestFile) -> bytes:
         with self._lock:
@@ -290,36 +308,40 @@ class ManifestStore:
 
     def append(self, wanted: AppendFiles, write: Write) -> Appended | None:
         """As `write_manifest` and `write_list`, unless a path may be live; nothing is written before both are made."""
-        hashes = hash_paths([file.file_path for file in wanted.files])
-        if not self._paths.holds_none(wanted.manifests, hashes):
+        files, parent = wanted.files, wanted.manifests
+        hashes = (
+            hash_path(files[0].file_path) if len(files) == 1 else hash_paths([f.file_path for f in files])
+        )
+        if not self._paths.holds_none(parent, hashes):
             return None
-        version, base = wanted.table.envelope.format_version, wanted.parent.manifest_list
         made = encode_append(wanted, self._new_uuid)
-        write(made.path, made.encoded.data)
-        write(made.location, made.data, self._tails.find(made.listed, version, base=base))
-        self._tails.keep(made.location, made.listed, version)
-        self._keep_written(made.path, Written(hashes, made.entries, made.encoded.files))
-        self._keep_list(made.location, made.listed)
-        self._keep_own({made.location: (made.listed.blocks[0].manifests[0],)})  # new ones stand in front
-        return Appended(made.path, made.location, made.next_row_id)
+        location, listed, encoded, version = made.location, made.listed, made.encoded, made.format_version
+        write(made.path, made.data)
+        base, size_bytes = wanted.parent.manifest_list, encoded.blocks_bytes
+        write(location, encoded.data, self._tails.follow(base, location, listed, version, size_bytes))
+        self._paths.append(listed, made.path, hashes, parent=parent)
+        own = listed.blocks[0].manifests[0]  # new ones stand in front
+        kept = keep_added(hashes, files, made.files, own)
+        self._footprints[location] = encode_appended(own, hashes, kept.found)
+        with self._lock:
+            self._put_written(made.path, kept)
+            self._put_list(location, listed)
+            self._own.put(location, (own,), size_bytes=_OWN_BYTES + _MANIFEST_BYTES)
+            if len(self._footprints) > _LISTS_MAX:
+                self._footprints.popitem(last=False)
+        return Appended(made.path, location, made.next_row_id)
 
     def write_list(self, wanted: WriteManifestList, write: Write) -> str:
         """Encode a manifest list under a name of its own, and have it written."""
         version = wanted.table.envelope.format_version
-        data = encode_manifest_list(
-            wanted.manifests,
-            format_version=version,
-            snapshot_id=wanted.snapshot_id,
-            parent_snapshot_id=wanted.parent_snapshot_id,
-            sequence_number=wanted.sequence_number,
-            first_row_id=wanted.first_row_id,
-        )
-        location = self._name(wanted.table, f"snap-{wanted.snapshot_id}")
         parent_id = wanted.parent_snapshot_id
+        ids = (wanted.snapshot_id, parent_id, wanted.sequence_number, wanted.first_row_id)
+        encoded = encode_blocks(wanted.manifests.blocks, ids, version)
+        location = self._name(wanted.table, f"snap-{wanted.snapshot_id}")
         parent = None if parent_id is None else wanted.table.find_snapshot(parent_id)
         base = None if parent is None else parent.manifest_list
-        write(location, data, self._tails.find(wanted.manifests, version, base=base))
-        self._tails.keep(location, wanted.manifests, version)
+        tail = self._tails.follow(base, location, wanted.manifests, version, encoded.blocks_bytes)
+        write(location, encoded.data, tail)
         self._keep_list(location, wanted.manifests)
         with self._lock:
             made = self._made.pop(wanted.snapshot_id, ())
@@ -335,8 +357,11 @@ class ManifestStore:
 
     def footprint(self, snapshot: Snapshot) -> bytes | None:
         """What a snapshot that was just built here brought; None when it was not built here."""
+        location = find_list(snapshot)
+        if (made := self._footprints.pop(location, None)) is not None:
+            return made
         with self._lock:
-            own = self._own.get(find_list(snapshot))
+            own = self._own.get(location)
             written = [self._written.get(manifest.manifest_path) for manifest in own or ()]
         if own is None:
             return None
@@ -344,8 +369,7 @@ class ManifestStore:
         for manifest, kept in zip(own, written, strict=True):
             if kept is None:
                 return None
-            entries = None if kept.entries is None else inherit(kept.entries, manifest)
-            parts.append((manifest, kept.hashes, entries))
+            parts.append((manifest, kept.hashes, kept.read(manifest)))
         return encode_footprint(parts)
 
     def _read(self, location: str) -> bytes:
@@ -359,11 +383,16 @@ class ManifestStore:
 
     def _keep_list(self, location: str, manifests: ManifestList) -> None:
         with self._lock:
-            if location not in self._lists:
-                self._listed += len(manifests)
-            self._lists[location] = manifests
-            while len(self._lists) > 1 and (self._listed > _LISTED_MAX or len(self._lists) > _LISTS_MAX):
-                self._listed -= len(self._lists.popitem(last=False)[1])
+            self._put_list(location, manifests)
+
+    def _put_list(self, location: str, manifests: ManifestList) -> None:
+        """With the lock held, as the next one."""
+        lists = self._lists
+        if location not in lists:
+            self._listed += manifests.length
+        lists[location] = manifests
+        while (self._listed > _LISTED_MAX or len(lists) > _LISTS_MAX) and len(lists) > 1:
+            self._listed -= lists.popitem(last=False)[1].length
 
     def _keep_own(self, own: Mapping[str, tuple[ManifestFile, ...]]) -> None:
         with self._lock:
@@ -381,10 +410,13 @@ class ManifestStore:
     def _keep_written(self, location: str, kept: Written) -> None:
         self._paths.add(location, kept.hashes)
         with self._lock:
-            self._written[location] = kept
-            self._written_bytes += kept.size_bytes
-            while self._written_bytes > _WRITTEN_BYTES_MAX and len(self._written) > 1:
-                self._written_bytes -= self._written.popitem(last=False)[1].size_bytes
+            self._put_written(location, kept)
+
+    def _put_written(self, location: str, kept: Written) -> None:
+        self._written[location] = kept
+        self._written_bytes += kept.size_bytes
+        while self._written_bytes > _WRITTEN_BYTES_MAX and len(self._written) > 1:
+            self._written_bytes -= self._written.popitem(last=False)[1].size_bytes
 
     def _load(self, manifest: ManifestFile) -> CachedEntries:
         key = _key(manifest)
@@ -403,8 +435,8 @@ class ManifestStore:
         with self._lock:
             written = self._written.get(location)
             inline = self._inline.get(location)
-        if written is not None and written.entries is not None:
-            return inherit(written.entries, manifest)
+        if written is not None and (entries := written.read(manifest)) is not None:
+            return entries
         if inline is not None and inline.manifest == manifest and (known := inline.entries()) is not None:
             return known
         data = None if written is None else written.data

@@ -20,7 +20,8 @@ _RECENT_MAX = 4096
 _NUMBERS = 1 << 64
 _SLICE = 8192  # numbers that are merged at a time
 _TIERS = 8  # so many arrays of about a size become one
-_MANIFEST_BYTES = 300  # what a manifest's path takes here, roughly
+# What takes how much memory here, roughly: a manifest's path, a hash that is recent, one in a sorted array.
+_MANIFEST_BYTES, _RECENT_BYTES, _SORTED_BYTES = 300, 150, 8
 
 
 class PathIndex:
@@ -32,12 +33,7 @@ class PathIndex:
         self._recent: dict[int, list[int]] = {}
         self._recent_count = 0
         self._sorted: list[array[int]] = []
-        self._sorted_count = 0
-
-    @property
-    def size_bytes(self) -> int:
-        """How much memory it takes, roughly."""
-        return self._sorted_count * 8 + self._recent_count * 150 + len(self._manifests) * _MANIFEST_BYTES
+        self.size_bytes = 0  # how much memory it takes, roughly
 
     def __contains__(self, manifest_path: str) -> bool:
         return manifest_path in self._ordinals
@@ -47,19 +43,23 @@ class PathIndex:
 
     def add(self, manifest_path: str, hashes: bytes) -> bool:
         """Index a manifest by the hashes of its paths, as a footprint holds them. True: all others were forgotten."""
-        if manifest_path in self._ordinals:
+        ordinals, recent, numbers = self._ordinals, self._recent, _numbers_of(hashes)
+        if manifest_path in ordinals:
             return False
-        ordinal = len(self._manifests)
+        ordinal = len(ordinals)
         is_full = ordinal >= 1 << _ORDINAL_BITS
         if is_full:
             self.clear()
             ordinal = 0
-        self._ordinals[manifest_path] = ordinal
+        ordinals[manifest_path] = ordinal
         self._manifests.append(manifest_path)
-        for at in range(0, len(hashes), HASH_BYTES):
-            number = int.from_bytes(hashes[at : at + HASH_BYTES], "big")
-            self._recent.setdefault(number, []).append(ordinal)
-        self._recent_count += len(hashes) // HASH_BYTES
+        for number in numbers:
+            if number in recent:
+                recent[number].append(ordinal)
+            else:
+                recent[number] = [ordinal]
+        self._recent_count += len(numbers)
+        self.size_bytes += len(numbers) * _RECENT_BYTES + _MANIFEST_BYTES
         if self._recent_count >= _RECENT_MAX:
             self._settle()
         return is_full
@@ -79,8 +79,7 @@ class PathIndex:
 
     def may_hold(self, hashes: bytes) -> bool:
         """Whether any of these hashes of paths may be there."""
-        for at in range(0, len(hashes), HASH_BYTES):
-            number = int.from_bytes(hashes[at : at + HASH_BYTES], "big")
+        for number in _numbers_of(hashes):
             if number in self._recent:
                 return True
             low = number << _ORDINAL_BITS
@@ -108,7 +107,7 @@ class PathIndex:
         self._recent.clear()
         self._recent_count = 0
         self._sorted.clear()
-        self._sorted_count = 0
+        self.size_bytes = 0
 
     def _settle(self) -> None:
         """Move what is recent into a sorted array, and make one of arrays that are many and small."""
@@ -118,11 +117,18 @@ class PathIndex:
             for ordinal in ordinals
         )
         self._sorted.append(array("Q", numbers))
-        self._sorted_count += len(numbers)
+        self.size_bytes += len(numbers) * (_SORTED_BYTES - _RECENT_BYTES)
         self._recent.clear()
         self._recent_count = 0
         while len(self._sorted) >= _TIERS and len(self._sorted[-_TIERS]) <= _TIERS * len(self._sorted[-1]):
             self._sorted[-_TIERS:] = [_merge(self._sorted[-_TIERS:])]
+
+
+def _numbers_of(hashes: bytes) -> Sequence[int]:
+    """The hashes as numbers."""
+    if len(hashes) == HASH_BYTES:
+        return (int.from_bytes(hashes, "big"),)
+    return [int.from_bytes(hashes[at : at + HASH_BYTES], "big") for at in range(0, len(hashes), HASH_BYTES)]
 
 
 def _merge(parts: Sequence[array[int]]) -> array[int]:
