@@ -22,7 +22,14 @@ from headgate.core.manifest import (
     PartitionValue,
 )
 from headgate.core.window import find_changes
-from headgate.format.footprints import HASH_BYTES, decode_footprint, encode_footprint, hash_paths
+from headgate.format.footprints import (
+    HASH_BYTES,
+    decode_footprint,
+    encode_appended,
+    encode_footprint,
+    hash_path,
+    hash_paths,
+)
 
 _OURS, _OLDER = 7001, 6999
 _longs = st.integers(-(2**63), 2**63 - 1)
@@ -109,6 +116,15 @@ def test_a_manifest_its_hashes_and_what_its_snapshot_did_come_back_as_they_were(
     assert own.changes() == find_changes(entries, manifest)
 
 
+@given(_manifests(), st.lists(_files(), max_size=30), st.binary(max_size=10))
+def test_the_footprint_of_an_append_is_what_it_is_of_any_manifest(
+    manifest: ManifestFile, files: list[ContentFile], hashes: bytes
+) -> None:
+    entries = tuple([ManifestEntry(EntryStatus.ADDED, _OURS, 9, 9, file) for file in files])
+    expected = encode_footprint([(manifest, hashes, entries)])
+    assert encode_appended(manifest, hashes, entries) == expected
+
+
 def test_entries_are_given_only_when_they_are_all_that_the_manifest_holds() -> None:
     mine = _entry()
     older = _entry(EntryStatus.EXISTING, _OLDER, path="e.parquet")
@@ -153,5 +169,6 @@ def test_a_footprint_of_another_version_is_as_if_there_were_none(version: int) -
 
 def test_hashes_of_paths_stand_one_after_the_other() -> None:
     both = hash_paths(["a", "b"])
+    assert both == hash_path("a") + hash_path("b")
     assert both == hash_paths(["a"]) + hash_paths(["b"])
     assert len(both) == 2 * HASH_BYTES

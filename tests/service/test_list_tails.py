@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.manifest import ManifestContent, ManifestFile
+from headgate.core.manifest_list import ManifestList
+from headgate.format.manifest_list_encode import encode_blocks, encoded_size
 from headgate.format.manifests import decode_manifest_list
+from headgate.service.journal import Tail
+from headgate.service.list_tails import ListTails
 from headgate.store.sqlite import SqliteStore
 from tests.service.app_client import AppClient, app_client
 from tests.service.change_calls import change, commit_change, data_file
@@ -57,3 +62,53 @@ def test_a_list_is_not_built_on_one_that_another_engine_wrote(tmp_path: Path) ->
         rows = client.services.store.read_journal(before_ms=EVER_MS, limit=1000)
         lists = [row for row in rows if "/snap-" in row.location]
         assert [row.base is None for row in lists] == [True, False]
+
+
+def listed(*numbers: int) -> ManifestList:
+    """A list of manifests that were appended one by one."""
+    return grown(ManifestList(), *numbers)
+
+
+def grown(parent: ManifestList, *numbers: int) -> ManifestList:
+    """A list with so many more in front."""
+    for number in numbers:
+        new = ManifestFile(f"m{number}", 1, 0, ManifestContent.DATA, 1, 1, 1, 1, 0, 0, 5, 0, 0)
+        parent = parent.next([new])
+    return parent
+
+
+def kept(tails: ListTails, base: str | None, location: str, manifests: ManifestList) -> Tail | None:
+    """The tail of a list of v2 that is encoded now."""
+    encoded = encode_blocks(manifests.blocks, (1, None, 1, None), 2)
+    assert encoded.blocks_bytes == encoded_size(manifests.blocks, 2)
+    return tails.follow(base, location, manifests, 2, encoded.blocks_bytes)
+
+
+@pytest.mark.parametrize("before", [1, 14, 15, 16, 40])
+def test_a_list_ends_as_its_parent_does_but_for_what_was_put_in_front_or_merged(before: int) -> None:
+    tails, parent = ListTails(), listed(*range(before))
+    assert kept(tails, None, "a", parent) is None
+    next_ = grown(parent, before)
+    tail = kept(tails, "a", "b", next_)
+    shared = [block for block in parent.blocks if block in next_.blocks]
+    assert (tail.size_bytes if tail else 0) == encoded_size(shared, 2)
+    two = grown(next_, before + 1, before + 2)
+    kept(tails, "b", "c", two)
+
+
+def test_of_a_parent_that_was_not_encoded_here_or_in_another_version_nothing_is_known() -> None:
+    tails, parent = ListTails(), listed(1, 2)
+    kept(tails, None, "a", parent)
+    other = grown(parent, 3)
+    assert kept(tails, "unknown", "b", other) is None
+    size_bytes = encode_blocks(other.blocks, (1, None, 1, None), 1).blocks_bytes
+    assert tails.follow("a", "c", other, 1, size_bytes) is None
+
+
+def test_the_oldest_lists_are_forgotten() -> None:
+    tails, parent = ListTails(), listed(1, 2)
+    other = grown(parent, 3)
+    for number in range(1001):
+        kept(tails, None, f"a{number}", parent)
+    assert kept(tails, "a1000", "b", other) is not None
+    assert kept(tails, "a0", "c", other) is None

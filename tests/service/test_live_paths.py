@@ -78,6 +78,13 @@ class Index:
         self.paths.add(one.manifest_path, hash_paths(paths))
         self.list = self.list.next([one])
 
+    def append(self, number: int, *paths: str) -> None:
+        """The same in one step."""
+        one, parent = manifest(number, paths), self.list
+        self._listed[one.manifest_path] = paths
+        self.list = parent.next([one])
+        self.paths.append(self.list, one.manifest_path, hash_paths(paths), parent=parent)
+
 
 def no_footprints(snapshot_ids: Sequence[int]) -> Mapping[int, bytes]:
     """A store without any."""
@@ -130,6 +137,48 @@ def test_what_is_written_here_is_answered_at_once_without_a_look(
         index.write(number, *paths)
         assert index.holds_none(index.wanted("s3://b/t/data/never.parquet"))
         assert not index.holds_none(index.wanted("s3://b/t/data/never.parquet", paths[-1]))
+
+
+@given(
+    _manifests,
+    st.lists(st.lists(_paths, min_size=1, max_size=4), max_size=40),
+    st.sets(_paths),
+    st.booleans(),
+)
+def test_appends_in_one_step_are_answered_as_any_others(
+    listed: list[list[str]], written: list[list[str]], wanted: set[str], is_filled: bool
+) -> None:
+    index, other = Index(listed), Index(listed)
+    if is_filled:
+        index.find()
+        other.find()
+    for number, paths in enumerate(written, len(listed)):
+        index.append(number, *paths)
+        other.write(number, *paths)
+    assert index.holds_none(index.wanted(*wanted)) is other.holds_none(other.wanted(*wanted))
+    assert index.find(*wanted) == other.find(*wanted)
+    assert index.reads == other.reads
+
+
+def test_an_append_to_a_list_that_is_not_all_there_does_not_make_it_so() -> None:
+    index = Index([["a"]])
+    index.append(1, "b")
+    assert not index.holds_none(index.wanted("never"))
+    assert not index.holds_none(index.wanted("a"))
+    assert index.find("a", "b") == {"a": ["m0.avro"], "b": ["m1.avro"]}
+
+
+def test_an_append_after_the_index_was_emptied_is_not_known_to_be_all_there() -> None:
+    index = Index([["a"]], limit_bytes=1000)
+    index.find()
+    assert index.holds_none(index.wanted("never"))  # now the list itself is noted
+    index.paths.add("of another table.avro", hash_paths(f"other{n}" for n in range(100)))
+    another = ManifestList.of([manifest(9, ["b"])])
+    index.paths.look_up(FindLive(another, frozenset({"b"})), no_footprints)  # another table empties it
+    index.append(1, "c")
+    assert not index.holds_none(index.wanted("a"))
+    assert not index.holds_none(index.wanted("never"))
+    assert index.find("a", "c") == {"a": ["m0.avro"], "c": ["m1.avro"]}
 
 
 # --- when it does not know --------------------------------------------------------------------------------

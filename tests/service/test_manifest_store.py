@@ -15,7 +15,7 @@ from headgate.core.manifest_list import ManifestList
 from headgate.core.table import Snapshot
 from headgate.errors import BadInput
 from headgate.files.base import FileInfo
-from headgate.format.footprints import encode_footprint, hash_paths
+from headgate.format.footprints import decode_footprint, encode_footprint, hash_paths
 from headgate.format.manifest_encode import encode_manifest
 from headgate.service.manifest_store import LoadFootprints, ManifestStore
 from tests.core.builders import table
@@ -332,6 +332,56 @@ def test_an_append_in_one_step_writes_a_manifest_and_a_list_and_then_its_path_ma
     again = make_append(store.read_list(made.manifest_list), "s3://b/new.parquet")
     assert store.append(again, lambda path, *_: put.append(path)) is None
     assert len(put) == 2
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_footprint_of_an_append_is_the_same_when_it_is_asked_for_again(version: int, count: int) -> None:
+    store = ManifestStore(_Closed(), limit_bytes=_LIMIT, new_uuid=lambda: "u")
+    paths = [f"s3://b/{number}.parquet" for number in range(count)]
+    wanted = make_append(ManifestList(), *paths)
+    if version != 2:
+        wanted = replace(wanted, table=table(version=version), sequence_number=0 if version == 1 else 2)
+    made = store.append(wanted, lambda *_: None)
+    assert made is not None
+    snapshot = Snapshot(snapshot_id=7, timestamp_ms=1, manifest_list=made.manifest_list)
+    first, again = store.footprint(snapshot), store.footprint(snapshot)
+    assert first is not None
+    assert first == again
+    (own,) = decode_footprint(first) or ()
+    (manifest,) = store.read_list(made.manifest_list)
+    assert own.manifest == manifest
+    assert own.hashes == hash_paths(paths)
+    assert own.entries() == store.read_entries(manifest) == store.read_changes((manifest,)).of[0]
+
+
+def test_footprints_that_nobody_asks_for_are_forgotten_but_can_be_made_again() -> None:
+    names = map(str, range(10**6))
+    store = ManifestStore(_Closed(), limit_bytes=1 << 30, new_uuid=lambda: next(names))
+    snapshots, listed = [], ManifestList()
+    for number in range(1100):
+        made = store.append(make_append(listed, f"s3://b/{number}.parquet"), lambda *_: None)
+        assert made is not None
+        listed = store.read_list(made.manifest_list)
+        snapshots.append(Snapshot(snapshot_id=7, timestamp_ms=1, manifest_list=made.manifest_list))
+    for number in (0, 1099):
+        (own,) = decode_footprint(store.footprint(snapshots[number]) or b"") or ()
+        assert own.hashes == hash_paths([f"s3://b/{number}.parquet"])
+
+
+def test_an_append_that_another_list_numbers_otherwise_is_read_from_its_file() -> None:
+    files = _Kept(b"")
+    store = ManifestStore(files, limit_bytes=_LIMIT, new_uuid=lambda: "u")
+    put: dict[str, bytes] = {}
+    made = store.append(
+        make_append(ManifestList(), "s3://b/a"), lambda path, data, *_: put.update({path: data})
+    )
+    assert made is not None
+    (manifest,) = store.read_list(made.manifest_list)
+    files.write(made.manifest, put[made.manifest])
+    other = replace(manifest, sequence_number=5)
+    assert [entry.data_sequence_number for entry in store.read_entries(manifest)] == [2]
+    assert [entry.data_sequence_number for entry in store.read_entries(other)] == [5]
 
 
 def test_an_append_whose_list_cannot_be_encoded_writes_nothing() -> None:

@@ -128,22 +128,17 @@ class ManifestList(Record, eq=False):
     def _add(self, new: Sequence[ManifestFile], rest: Rest | None) -> ManifestList:
         if not new:
             return self
-        first = new[0]
+        blocks, length, first = (_block(new), *self.blocks), self.length + len(new), new[0]
+        if len(blocks) >= _TIER:
+            blocks = _merge(blocks)
         if (
             len(new) == 1 and first.added_files_count and first.content is DATA_MANIFEST
         ):  # what an append brings
-            dead, unnumbered, deletes = (), int(first.first_row_id is None), ()
-        else:
-            dead, unnumbered, deletes = _look_through(new)
-        blocks = (_block(new), *self.blocks)
-        return ManifestList(
-            blocks if len(blocks) < _TIER else _merge(blocks),
-            self.length + len(new),
-            dead + self.dead,
-            unnumbered + self.unnumbered,
-            deletes + self.deletes,
-            rest,
-        )
+            unnumbered = self.unnumbered + (first.first_row_id is None)
+            return ManifestList(blocks, length, self.dead, unnumbered, self.deletes, rest)
+        dead, unnumbered, deletes = _look_through(new)
+        unnumbered += self.unnumbered
+        return ManifestList(blocks, length, dead + self.dead, unnumbered, deletes + self.deletes, rest)
 
 
 def _with_notes(blocks: tuple[Block, ...]) -> ManifestList:

@@ -25,7 +25,8 @@ _SYNC_BYTES = 16
 _BLOCK_BYTES = 256 * 1024
 _STORED_BYTES_MAX = 1024  # blocks up to this size are not worth compressing
 _DEFLATE_LEVEL = 1  # 3 % larger than level 6, and cheaper (docs/adr/0005)
-_begin_stored = Struct("<BHH").pack  # that it is the last block, its size, and that size's complement
+_STORED_BEGIN = Struct("<BHH")  # that it is the last block, its size, and that size's complement
+_STORED_BEGIN_BYTES, _begin_stored = _STORED_BEGIN.size, _STORED_BEGIN.pack
 
 
 def _encode_digits(left: int) -> bytes:
@@ -131,7 +132,7 @@ def _close_deflated(records: bytes, count: int, sync: bytes) -> bytes:
         return _close_plain(compressor.compress(records) + compressor.flush(), count, sync)
     # One stored block (RFC 1951, 3.2.4): setting up a compressor costs more than a few hundred bytes are worth.
     begin = _begin_stored(1, size, size ^ 0xFFFF)
-    return b"".join((encode_long(count), encode_long(size + len(begin)), begin, records, sync))
+    return b"".join((encode_long(count), encode_long(_STORED_BEGIN_BYTES + size), begin, records, sync))
 
 
 _CODECS: dict[str, CloseBlock] = {"null": _close_plain, "deflate": _close_deflated}
@@ -183,8 +184,8 @@ def write_container(container: Container, records: Sequence[bytes]) -> bytes:
 
 def write_blocks(container: Container, records: Sequence[bytes]) -> bytes:
     """What follows the header. Records share blocks: one each would make the file 1.7 times larger."""
-    if 0 < sum(map(len, records)) < _BLOCK_BYTES:
-        return container.close_block(b"".join(records), len(records), container.sync)
+    if len(records) == 1:
+        return container.close_block(records[0], 1, container.sync)
     out: list[bytes] = []
     begin = size = 0
     for end, record in enumerate(records, 1):

@@ -87,10 +87,9 @@ def encode_blocks(
     if format_version > 1:
         number = b"%d" % sequence_number
         parts += (_SEQUENCE_NUMBER, encode_long(len(number)), number)
-    if first_row_id is not None:
-        parts += (_FIRST_ROW_ID, encode_sized(b"%d" % first_row_id))
-    parts.append(common.end)
-    header = b"".join(parts)
+        if first_row_id is not None:
+            parts += (_FIRST_ROW_ID, encode_sized(b"%d" % first_row_id))
+    header = b"".join(parts) + common.end
     if blocks and format_version not in blocks[0].notes:  # the one that is new
         _encode_block(blocks[0], format_version)
     try:
