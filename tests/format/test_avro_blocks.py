@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from headgate.format.avro_values import read_long
-from headgate.format.avro_write import Container, open_container, write_blocks, write_container
+from headgate.format.avro_write import Container, open_container, write_blocks
 
 MANY = 256 * 1024  # the size at which a block is closed
 
@@ -53,7 +53,6 @@ def test_records_share_blocks_up_to_a_size_and_all_come_back(
     found = read_all(container, data, codec=codec)
     assert [count for count, _ in found] == blocks
     assert b"".join(body for _, body in found) == b"".join(records)
-    assert write_container(container, records) == container.header + data
 
 
 def test_a_small_block_is_stored_and_a_large_one_is_compressed() -> None:

@@ -11,7 +11,7 @@ from headgate.core.manifest_list import ManifestList
 from headgate.format.manifest_list_encode import encode_blocks, encoded_size
 from headgate.format.manifests import decode_manifest_list
 from headgate.service.journal import Tail
-from headgate.service.list_tails import ListTails
+from headgate.service.list_tails import find_tail, note_encoded
 from headgate.store.sqlite import SqliteStore
 from tests.service.app_client import AppClient, app_client
 from tests.service.change_calls import change, commit_change, data_file
@@ -64,11 +64,6 @@ def test_a_list_is_not_built_on_one_that_another_engine_wrote(tmp_path: Path) ->
         assert [row.base is None for row in lists] == [True, False]
 
 
-def listed(*numbers: int) -> ManifestList:
-    """A list of manifests that were appended one by one."""
-    return grown(ManifestList(), *numbers)
-
-
 def grown(parent: ManifestList, *numbers: int) -> ManifestList:
     """A list with so many more in front."""
     for number in numbers:
@@ -77,38 +72,31 @@ def grown(parent: ManifestList, *numbers: int) -> ManifestList:
     return parent
 
 
-def kept(tails: ListTails, base: str | None, location: str, manifests: ManifestList) -> Tail | None:
-    """The tail of a list of v2 that is encoded now."""
-    encoded = encode_blocks(manifests.blocks, (1, None, 1, None), 2)
-    assert encoded.blocks_bytes == encoded_size(manifests.blocks, 2)
-    return tails.follow(base, location, manifests, 2, encoded.blocks_bytes)
+def encoded(manifests: ManifestList, location: str, *, version: int = 2) -> ManifestList:
+    """A list that was encoded here, for this location."""
+    made = encode_blocks(manifests.blocks, (1, None, 1, None), version)
+    assert made.blocks_bytes == encoded_size(manifests.blocks, version)
+    note_encoded(manifests, location, version, made.blocks_bytes)
+    return manifests
 
 
 @pytest.mark.parametrize("before", [1, 14, 15, 16, 40])
-def test_a_list_ends_as_its_parent_does_but_for_what_was_put_in_front_or_merged(before: int) -> None:
-    tails, parent = ListTails(), listed(*range(before))
-    assert kept(tails, None, "a", parent) is None
-    next_ = grown(parent, before)
-    tail = kept(tails, "a", "b", next_)
+@pytest.mark.parametrize("new", [0, 1, 2, 20])
+def test_a_list_ends_as_its_parent_does_but_for_what_was_put_in_front_or_merged(
+    before: int, new: int
+) -> None:
+    parent = encoded(grown(ManifestList(), *range(before)), "a")
+    next_ = encoded(grown(parent, *range(before, before + new)), "b")
     shared = [block for block in parent.blocks if block in next_.blocks]
-    assert (tail.size_bytes if tail else 0) == encoded_size(shared, 2)
-    two = grown(next_, before + 1, before + 2)
-    kept(tails, "b", "c", two)
+    tail = find_tail(next_, 2, parent=parent, base="a")
+    assert tail == (Tail("a", encoded_size(shared, 2) or 0) if shared else None)
 
 
 def test_of_a_parent_that_was_not_encoded_here_or_in_another_version_nothing_is_known() -> None:
-    tails, parent = ListTails(), listed(1, 2)
-    kept(tails, None, "a", parent)
-    other = grown(parent, 3)
-    assert kept(tails, "unknown", "b", other) is None
-    size_bytes = encode_blocks(other.blocks, (1, None, 1, None), 1).blocks_bytes
-    assert tails.follow("a", "c", other, 1, size_bytes) is None
-
-
-def test_the_oldest_lists_are_forgotten() -> None:
-    tails, parent = ListTails(), listed(1, 2)
-    other = grown(parent, 3)
-    for number in range(1001):
-        kept(tails, None, f"a{number}", parent)
-    assert kept(tails, "a1000", "b", other) is not None
-    assert kept(tails, "a0", "c", other) is None
+    parent = encoded(grown(ManifestList(), 1, 2), "a")
+    other = encoded(encoded(grown(parent, 3), "b"), "c", version=1)
+    assert find_tail(other, 2, parent=parent, base="a") is not None
+    assert find_tail(other, 2, parent=parent, base="elsewhere") is None
+    assert find_tail(other, 1, parent=parent, base="a") is None
+    assert find_tail(other, 2, parent=None, base="a") is None
+    assert find_tail(other, 2, parent=ManifestList.of(parent), base="a") is None

@@ -33,8 +33,6 @@ class Block(Record, eq=False):
 
 
 def _block(manifests: Sequence[ManifestFile], parts: Sequence[Block] = ()) -> Block:
-    if len(manifests) == 1:
-        return Block((manifests[0],), {manifests[0].manifest_path: manifests[0]}, list(parts))
     return Block(tuple(manifests), {manifest.manifest_path: manifest for manifest in manifests}, list(parts))
 
 
@@ -128,17 +126,19 @@ class ManifestList(Record, eq=False):
     def _add(self, new: Sequence[ManifestFile], rest: Rest | None) -> ManifestList:
         if not new:
             return self
-        blocks, length, first = (_block(new), *self.blocks), self.length + len(new), new[0]
-        if len(blocks) >= _TIER:
-            blocks = _merge(blocks)
+        first = new[0]
         if (
             len(new) == 1 and first.added_files_count and first.content is DATA_MANIFEST
         ):  # what an append brings
-            unnumbered = self.unnumbered + (first.first_row_id is None)
-            return ManifestList(blocks, length, self.dead, unnumbered, self.deletes, rest)
-        dead, unnumbered, deletes = _look_through(new)
-        unnumbered += self.unnumbered
-        return ManifestList(blocks, length, dead + self.dead, unnumbered, deletes + self.deletes, rest)
+            block, dead, deletes = Block((first,), {first.manifest_path: first}, []), self.dead, self.deletes
+            unnumbered = int(first.first_row_id is None)
+        else:
+            dead, unnumbered, deletes = _look_through(new)
+            block, dead, deletes = _block(new), dead + self.dead, deletes + self.deletes
+        blocks = (block, *self.blocks)
+        if len(blocks) >= _TIER:
+            blocks = _merge(blocks)
+        return ManifestList(blocks, self.length + len(new), dead, self.unnumbered + unnumbered, deletes, rest)
 
 
 def _with_notes(blocks: tuple[Block, ...]) -> ManifestList:

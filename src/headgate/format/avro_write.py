@@ -177,11 +177,6 @@ def split_header(size: int, sync: bytes) -> tuple[bytes, bytes]:
     return _MAGIC + encode_long(size), _END + sync
 
 
-def write_container(container: Container, records: Sequence[bytes]) -> bytes:
-    """A whole file."""
-    return container.header + write_blocks(container, records)
-
-
 def write_blocks(container: Container, records: Sequence[bytes]) -> bytes:
     """What follows the header. Records share blocks: one each would make the file 1.7 times larger."""
     if len(records) == 1:

@@ -42,7 +42,6 @@ from headgate.format.avro_write import (
     encode_optional_long,
     open_container,
     write_blocks,
-    write_container,
 )
 from headgate.format.entry_encode import FILES, Numbers, begin_added, begin_entry
 from headgate.format.manifest_schemas import VERSIONS, entry_schema
@@ -173,7 +172,7 @@ class AddedEncoder:
             encoded.append(EncodedFile(file.file_path, container.sync, before, after))
             records.append(b"".join((begin, before, row_id, after)))
             rows += file.record_count
-        data = write_container(container, records)
+        data = container.header + write_blocks(container, records)
         manifest = ManifestFile(
             path,
             len(data),

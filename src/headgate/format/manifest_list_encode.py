@@ -113,8 +113,7 @@ def encoded_size(blocks: Iterable[Block], format_version: int) -> int | None:
 def _encode_block(block: Block, format_version: int) -> None:
     """Note a block's bytes, for every list that shares it, and each manifest's, for the larger block that it will be in."""
     common = _common(format_version)
-    parts = tuple(block.parts)  # another thread may be through with them at any time
-    if parts:
+    if parts := tuple(block.parts):  # another thread may be through with them at any time
         records: list[bytes] = []
         for part in parts:
             known = cast(list[bytes] | None, part.notes.get(common.records))

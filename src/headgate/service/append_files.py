@@ -1,4 +1,4 @@
-"""The manifest and the manifest list of a blind append as bytes. Writes nothing."""
+"""The manifest and the manifest list of a blind append, written together."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ from collections.abc import Callable
 from headgate.core.build import AppendFiles, list_next
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.identity_cache import IdentityCache
+from headgate.core.manifest import ManifestFile
 from headgate.core.manifest_list import ManifestList
 from headgate.core.table import TableMetadata
 from headgate.core.value import Record
-from headgate.format.manifest_encode import AddedEncoder, EncodedFile
-from headgate.format.manifest_list_encode import EncodedList, encode_blocks
+from headgate.format.footprints import encode_appended
+from headgate.format.manifest_encode import AddedEncoder
+from headgate.format.manifest_list_encode import encode_blocks
+from headgate.service.kept_entries import Written, keep_added
+from headgate.service.list_tails import find_tail, note_encoded
+from headgate.service.outbox import Write
 from headgate.service.placement import folder_of
 
 
-class EncodedAppend(Record):
-    """Both files: the manifest at `path`, and the list at `location`."""
+class WrittenAppend(Record):
+    """Both files, the manifest at `path` and the list at `location`, and what is to be remembered of them."""
 
     path: str
-    data: bytes
-    files: tuple[EncodedFile, ...]
+    own: ManifestFile
+    kept: Written
     location: str
-    encoded: EncodedList
     listed: ManifestList
+    footprint: bytes
     next_row_id: int
-    format_version: int
 
 
 class _Terms(Record):
@@ -38,10 +42,12 @@ class _Terms(Record):
 _TERMS: IdentityCache[_Terms] = IdentityCache()
 
 
-def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAppend:
-    """Both files of an append, under names of their own."""
+def write_append(
+    wanted: AppendFiles, hashes: bytes, write: Write, new_uuid: Callable[[], str]
+) -> WrittenAppend:
+    """Have both files of an append written, under names of their own, when both are made. `hashes` are of its paths."""
     table, snapshot_id, sequence_number = wanted.table, wanted.snapshot_id, wanted.sequence_number
-    envelope, unique = table.envelope, new_uuid()
+    envelope, parent, unique = table.envelope, wanted.parent, new_uuid()
     version = envelope.format_version
     says = (
         envelope.schemas,
@@ -54,13 +60,20 @@ def encode_append(wanted: AppendFiles, new_uuid: Callable[[], str]) -> EncodedAp
     )
     terms = _TERMS.find(says) or _TERMS.keep(says, _make_terms(table, wanted.spec_id))
     path = f"{terms.folder}/{snapshot_id}-m-{unique}.avro"
+    location = f"{terms.folder}/snap-{snapshot_id}-{unique}.avro"
     added = terms.encoder.encode(wanted.files, path, snapshot_id=snapshot_id, sequence_number=sequence_number)
     listed, next_row_id = list_next(wanted.manifests, (added.manifest,), envelope, rest=wanted.rest)
     first_row_id = envelope.next_row_id if version >= 3 else None
-    ids = (snapshot_id, wanted.parent.snapshot_id, sequence_number, first_row_id)
+    ids = (snapshot_id, parent.snapshot_id, sequence_number, first_row_id)
     encoded = encode_blocks(listed.blocks, ids, version)
-    location = f"{terms.folder}/snap-{snapshot_id}-{unique}.avro"
-    return EncodedAppend(path, added.data, added.files, location, encoded, listed, next_row_id, version)
+    own = listed.blocks[0].manifests[0]  # new ones stand in front
+    kept = keep_added(hashes, wanted.files, added.files, own)
+    note_encoded(listed, location, version, encoded.blocks_bytes)
+    tail = find_tail(listed, version, parent=wanted.manifests, base=parent.manifest_list)
+    write(path, added.data)
+    write(location, encoded.data, tail)
+    footprint = encode_appended(own, hashes, kept.found)
+    return WrittenAppend(path, own, kept, location, listed, footprint, next_row_id)
 
 
 def _make_terms(table: TableMetadata, spec_id: int) -> _Terms:

@@ -56,8 +56,8 @@ class LivePaths:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            paths, filling = self._paths, self._filling
-            if manifests.notes.get("indexed") is not filling and not self._is_indexed(manifests):
+            paths = self._paths
+            if manifests.notes.get("indexed") is not self._filling and not self._is_indexed(manifests):
                 return False
             return paths.size_bytes <= self._limit_bytes and not paths.may_hold(hashes)
         finally:

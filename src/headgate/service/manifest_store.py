@@ -23,7 +23,6 @@ from headgate.files.base import Files
 from headgate.format.footprints import (
     OwnManifest,
     decode_footprint,
-    encode_appended,
     encode_footprint,
     hash_path,
     hash_paths,
@@ -32,17 +31,16 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_blocks
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
-from headgate.service.append_files import encode_append
+from headgate.service.append_files import write_append
 from headgate.service.kept_entries import (
     CachedEntries,
     Written,
     count_bytes,
     inherit,
-    keep_added,
     keep_merged,
     keep_written,
 )
-from headgate.service.list_tails import ListTails
+from headgate.service.list_tails import find_tail, note_encoded
 from headgate.service.live_paths import LivePaths, LoadFootprints
 from headgate.service.outbox import Write
 from headgate.service.placement import metadata_folder
@@ -84,7 +82,6 @@ class ManifestStore:
         self._manifests: SizedCache[_Key, CachedEntries] = SizedCache(6 * share)
         self._changes: SizedCache[_Key, tuple[ManifestEntry, ...]] = SizedCache(2 * share)
         self._lists: OrderedDict[str, ManifestList] = OrderedDict()
-        self._tails = ListTails()
         # By identity, and held so that it stays theirs.
         self._encoded: SizedCache[int, tuple[ContentFile, EncodedFile]] = SizedCache(2 * share)
         # By manifest list; of a whole group at least, whose footprints are made from it.
@@ -314,22 +311,17 @@ class ManifestStore:
         )
         if not self._paths.holds_none(parent, hashes):
             return None
-        made = encode_append(wanted, self._new_uuid)
-        location, listed, encoded, version = made.location, made.listed, made.encoded, made.format_version
-        write(made.path, made.data)
-        base, size_bytes = wanted.parent.manifest_list, encoded.blocks_bytes
-        write(location, encoded.data, self._tails.follow(base, location, listed, version, size_bytes))
-        self._paths.append(listed, made.path, hashes, parent=parent)
-        own = listed.blocks[0].manifests[0]  # new ones stand in front
-        kept = keep_added(hashes, files, made.files, own)
-        self._footprints[location] = encode_appended(own, hashes, kept.found)
+        made = write_append(wanted, hashes, write, self._new_uuid)
+        path, location, listed = made.path, made.location, made.listed
+        self._paths.append(listed, path, hashes, parent=parent)
+        self._footprints[location] = made.footprint
         with self._lock:
-            self._put_written(made.path, kept)
+            self._put_written(path, made.kept)
             self._put_list(location, listed)
-            self._own.put(location, (own,), size_bytes=_OWN_BYTES + _MANIFEST_BYTES)
+            self._own.put(location, (made.own,), size_bytes=_OWN_BYTES + _MANIFEST_BYTES)
             if len(self._footprints) > _LISTS_MAX:
                 self._footprints.popitem(last=False)
-        return Appended(made.path, location, made.next_row_id)
+        return Appended(path, location, made.next_row_id)
 
     def write_list(self, wanted: WriteManifestList, write: Write) -> str:
         """Encode a manifest list under a name of its own, and have it written."""
@@ -340,8 +332,9 @@ class ManifestStore:
         location = self._name(wanted.table, f"snap-{wanted.snapshot_id}")
         parent = None if parent_id is None else wanted.table.find_snapshot(parent_id)
         base = None if parent is None else parent.manifest_list
-        tail = self._tails.follow(base, location, wanted.manifests, version, encoded.blocks_bytes)
-        write(location, encoded.data, tail)
+        before = None if base is None else self._lists.get(base)
+        write(location, encoded.data, find_tail(wanted.manifests, version, parent=before, base=base))
+        note_encoded(wanted.manifests, location, version, encoded.blocks_bytes)
         self._keep_list(location, wanted.manifests)
         with self._lock:
             made = self._made.pop(wanted.snapshot_id, ())
