@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Protocol
 
+import msgspec
+
 from headgate.core.encoded_log import LogDelta, LogItem
 from headgate.core.value import Record
 from headgate.store.upkeep import (
@@ -218,8 +220,7 @@ class CreateEntry:
     next_positions: Mapping[Stream, int] = field(default_factory=dict)  # where beyond the last item
 
 
-@dataclass(frozen=True, slots=True)
-class SwapEntry:
+class SwapEntry(Record):
     """The swap: publish a candidate if the head is still the one it was built on."""
 
     id: EntryId
@@ -229,7 +230,7 @@ class SwapEntry:
     metadata_location: str
     checkpointed: bool
     envelope: bytes
-    logs: Mapping[Stream, LogDelta] = field(default_factory=dict)
+    logs: Mapping[Stream, LogDelta] = msgspec.field(default_factory=dict)
     tags_are_new: bool = (
         False  # what they stand for was just made: a store need not look for others that have them
     )

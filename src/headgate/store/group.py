@@ -77,7 +77,7 @@ def fail_all(members: Sequence[Member[W, R]], error: HeadgateError) -> None:
 class Group(Generic[W, R]):
     """The queue before a few places to write at. `run` settles or fails every member it is given.
 
-    `run_alone` does the same for one who finds a place free, without a member for it: what it gives is the outcome.
+    Who may do his work himself, alone, asks to `enter` first: a place that is free costs him nothing but that.
     """
 
     def __init__(
@@ -87,9 +87,8 @@ class Group(Generic[W, R]):
         members_max: int,
         batches_max: int,
         wait_max_s: float,
-        run_alone: Callable[[W], R] | None = None,
     ) -> None:
-        self._run, self._run_alone = run, run_alone
+        self._run = run
         self._members_max = members_max
         self._batches_max = batches_max
         self._wait_max_s = wait_max_s
@@ -97,22 +96,25 @@ class Group(Generic[W, R]):
         self._running = 0
         self._waiting: deque[Member[W, R]] = deque()  # empty while a place is free
 
+    def enter(self) -> bool:
+        """Take a place if one is free. Who took it must `leave` it."""
+        with self._lock:
+            if self._running < self._batches_max:
+                self._running += 1
+                return True
+            return False
+
+    def leave(self) -> None:
+        """The place goes to who has waited longest, or is free."""
+        with self._lock:
+            self._pass_on()
+
     def submit(self, work: W, *, wait_max_s: float | None = None) -> R:
         """Have the work done, with others' or alone; what it gave, or its error.
 
         Who says how long he waits for a place is told WouldWait after that, and shares his place with nobody: others
         are not to be told so too, and might have to be waited for.
         """
-        if self._run_alone is not None:
-            with self._lock:
-                is_alone = self._running < self._batches_max
-                self._running += is_alone
-            if is_alone:
-                try:
-                    return self._run_alone(work)
-                finally:
-                    with self._lock:
-                        self._pass_on()
         member: Member[W, R] = Member(work, is_in_hurry=wait_max_s is not None)
         with self._lock:
             if self._running < self._batches_max:
@@ -171,8 +173,7 @@ class Group(Generic[W, R]):
         try:
             self._run(batch)
         finally:
-            with self._lock:
-                self._pass_on()
+            self.leave()
             for other in batch[1:]:
                 other.awake.release()
 

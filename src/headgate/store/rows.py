@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -59,6 +60,10 @@ def path_of(levels: Levels) -> str:
                 f"a namespace level is empty or has a control character: {level!r}", field="namespace"
             )
     return _SEPARATOR.join(levels)
+
+
+# Of namespaces that stand, as those of commits do. Whoever asks for others could fill this with names of any length.
+standing_path_of = lru_cache(maxsize=256)(path_of)
 
 
 def levels_of(path: str) -> Levels:

@@ -19,20 +19,16 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from headgate.errors import (
     BadInput,
-    CommitUnknown,
-    HeadgateError,
     InvariantBroken,
-    Overloaded,
     StorageFailed,
-    WouldWait,
 )
 from headgate.store import sqlite_facts, sqlite_journal, sqlite_read, sqlite_upkeep, sqlite_write
 from headgate.store.base import (
@@ -51,44 +47,24 @@ from headgate.store.base import (
     Refused,
     StoredEvent,
 )
-from headgate.store.group import Group, Member, fail_all, tell_all
 from headgate.store.migrate import LOAD_VERSION
 from headgate.store.sqlite_claim import Claim
 from headgate.store.sqlite_connect import (
-    BUSY_WAIT_S,
-    NO_WAITING,
     READER_PRAGMAS,
     WRITER_PRAGMAS,
     Connect,
     connect_sqlite,
-    has_begun,
     migrate,
     set_up,
     translate,
 )
 from headgate.store.sqlite_staged import ROWS_MAX, Staged
+from headgate.store.sqlite_writer import SqliteWriter
 
-Work = Callable[[sqlite3.Connection], Any]
 T = TypeVar("T")
-
-_MEMBERS_MAX = 256
-_TAKEN_BACK = (Refused, Exception)  # outcomes of a member whose writes are not to stay
 
 _IDLE_READERS_MAX = 8
 _HEADERS_A_PAGE = 500
-_HURRY_S = 0.020  # who waits for nobody waits so long: a neighbour's transaction takes less
-
-
-class _Hurry(threading.local):
-    """Until when this thread waits for others, if it is in a hurry; by the monotonic clock. It is while this is entered."""
-
-    until: float | None = None
-
-    def __enter__(self) -> None:
-        self.until = time.monotonic() + _HURRY_S
-
-    def __exit__(self, *_: object) -> None:
-        self.until = None
 
 
 class SqliteStore:
@@ -107,34 +83,30 @@ class SqliteStore:
         self._path = str(path)
         self._busy_timeout_ms = busy_timeout_ms
         self._connect = connect
-        self._group: Group[Work, Any] = Group(
-            self._write_together,
-            members_max=_MEMBERS_MAX,
-            batches_max=1,
-            wait_max_s=busy_timeout_ms / 1000,
-            run_alone=self._write_alone,
-        )
-        self._lock = threading.Lock()  # held while the writer is in use
         self._staged = Staged(rows_max=staged_max)
-        self._hurry = _Hurry()
-        self._writer: sqlite3.Connection | None = None
+        self._writer = SqliteWriter(
+            partial(self._open, WRITER_PRAGMAS),
+            self._staged,
+            path=self._path,
+            wait_max_s=busy_timeout_ms / 1000,
+        )
         self._readers_lock = threading.Lock()
         self._idle_readers: list[sqlite3.Connection] = []
         self._closed = False
         self._claim = Claim(self._path)
         if not Path(self._path).absolute().parent.is_dir():
             raise BadInput(f"the directory of the database does not exist: {self._path}", field="database")
-        self._submit(self._migrate)
+        self._writer.submit(self._migrate)
 
     # --- the one write ---------------------------------------------------------------------------------
 
     def write(self, operations: Sequence[Operation]) -> Refused | None:
         """Apply all of them in one durable transaction, or none."""
-        return self._submit(lambda db: self._staged.write(db, operations))
+        return self._writer.submit(lambda db: self._staged.write(db, operations))
 
     def at_once(self) -> AbstractContextManager[None]:
         """While it lasts, a write of this thread that would have to wait long for another's raises WouldWait instead."""
-        return self._hurry
+        return self._writer.hurry
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         migrate(db)
@@ -147,106 +119,7 @@ class SqliteStore:
             self._staged.move(db)
             return work(db)
 
-        return self._submit(move_and_work)
-
-    def _submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in a write transaction; a `Refused` from it is taken back, anything else is committed."""
-        until = self._hurry.until
-        left_s = None if until is None else max(0.0, until - time.monotonic())
-        outcome: T = self._group.submit(work, wait_max_s=left_s)
-        return outcome
-
-    def _write_together(self, members: Sequence[Member[Work, Any]]) -> None:
-        with self._lock:
-            try:
-                outcomes = self._run_transaction([member.work for member in members])
-            except HeadgateError as error:
-                fail_all(members, error)
-                return
-        tell_all(members, outcomes)
-
-    def _write_alone(self, work: Work) -> Any:
-        with self._lock:
-            return self._run_transaction((work,))[0]
-
-    def _run_transaction(self, works: Sequence[Work]) -> list[object]:
-        """What each of them gave or raised, durable; raises what befell the transaction."""
-        db = self._begin()
-        mark = self._staged.mark()
-        try:
-            outcomes = [works[0](db)] if len(works) == 1 else [self._attempt(db, work) for work in works]
-        except BaseException as error:
-            self._roll_back(db, mark)
-            if isinstance(error, sqlite3.Error):
-                raise translate(error) from error
-            raise
-        if all(isinstance(outcome, _TAKEN_BACK) for outcome in outcomes):
-            self._roll_back(db, mark)
-        else:
-            self._commit(db)
-        return outcomes
-
-    def _attempt(self, db: sqlite3.Connection, work: Work) -> object:
-        """What one member's work gave or raised; it is taken back alone unless it is to be committed."""
-        mark = self._staged.mark()
-        db.execute("SAVEPOINT member")
-        try:
-            outcome: object = work(db)
-        except Exception as error:  # outermost edge of this member's work: it is raised in its own thread
-            if not db.in_transaction:  # some errors (disk full, I/O) roll back everything
-                raise
-            outcome = translate(error) if isinstance(error, sqlite3.Error) else error
-        if isinstance(outcome, _TAKEN_BACK):
-            self._staged.take_back(mark)
-            db.execute("ROLLBACK TO member")
-        db.execute("RELEASE member")
-        return outcome
-
-    def _begin(self) -> sqlite3.Connection:
-        until = self._hurry.until
-        deadline = time.monotonic() + self._busy_timeout_ms / 1000 if until is None else until
-        try:
-            if self._writer is None:
-                if until is not None:
-                    raise WouldWait("the database is not open for writing; nothing was written")
-                self._writer = self._open(WRITER_PRAGMAS)
-                self._writer.execute(NO_WAITING)  # that is done here, unless the caller does not wait
-            while not has_begun(self._writer):
-                if time.monotonic() > deadline:
-                    kind = Overloaded if until is None else WouldWait
-                    raise kind("the database is busy: another process writes to it; nothing was written")
-                time.sleep(BUSY_WAIT_S)
-            self._staged.begin(self._writer)
-        except sqlite3.Error as error:
-            self._discard_writer()
-            raise translate(error) from error
-        return self._writer
-
-    def _commit(self, db: sqlite3.Connection) -> None:
-        try:
-            db.execute("COMMIT")
-        except BaseException as error:
-            # Pages may be in the log already: under an injected fsync error, one COMMIT that raised was there
-            # after reopening. Only a look for the key can tell.
-            self._discard_writer()
-            if isinstance(error, sqlite3.Error):
-                raise CommitUnknown(f"COMMIT failed: {error}; look for the key", path=self._path) from error
-            raise
-
-    def _roll_back(self, db: sqlite3.Connection, mark: int) -> None:
-        self._staged.take_back(mark)
-        try:
-            if db.in_transaction:  # some errors (disk full, I/O) have rolled back already
-                db.execute("ROLLBACK")
-        except sqlite3.Error:
-            self._discard_writer()
-
-    def _discard_writer(self) -> None:
-        writer, self._writer = self._writer, None
-        self._staged.forget()
-        if writer is not None:
-            with suppress(sqlite3.Error):
-                writer.close()
+        return self._writer.submit(move_and_work)
 
     # --- connections -----------------------------------------------------------------------------------
 
@@ -285,7 +158,7 @@ class SqliteStore:
     @property
     def writes_waiting(self) -> int:
         """How many writes wait to share the next transaction."""
-        return self._group.waiting
+        return self._writer.waiting
 
     def ping(self) -> None:
         """Raise StorageFailed unless the database answers."""
@@ -293,12 +166,12 @@ class SqliteStore:
 
     def close(self) -> None:
         """Let go of connections. Safe to call twice."""
-        with self._lock, self._readers_lock:
+        with self._writer.lock, self._readers_lock:
             self._closed = True
             for db in self._idle_readers:
                 db.close()
             self._idle_readers.clear()
-            self._discard_writer()
+            self._writer.discard()
             self._claim.end()
 
     # --- reads: see the functions of the same names in `sqlite_read` --------------------------------------
@@ -395,7 +268,7 @@ class SqliteStore:
 
     def drop_files(self, locations: Sequence[str]) -> None:
         """These files are durable, or not wanted any more."""
-        self._submit(lambda db: self._staged.drop_files(db, locations))
+        self._writer.submit(lambda db: self._staged.drop_files(db, locations))
 
     def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
         """What these snapshots brought, of those that it is known of."""

@@ -125,8 +125,8 @@ def put_head(db: Connection, swap: SwapEntry, standing: Standing) -> None:
 # What nearly every swap does: the row is the one that was expected, its place stays, its positions are free. Anything else
 # changes no row, and is looked at closer.
 _SWAP_PLAIN = """
-UPDATE entries SET version = version + 1, uuid = ?1, metadata_location = ?2, next_snapshot_position = ?3,
-    next_history_position = ?4, envelope = ?5
+UPDATE entries SET version = version + 1, uuid = ?1, metadata_location = ?2, next_snapshot_position = max(?9 + 1, ?3),
+    next_history_position = max(?10 + 1, ?4), envelope = ?5
 WHERE id = ?6 AND version = ?7 AND location = ?8 AND is_stale = 1 AND next_snapshot_position <= ?9
     AND next_history_position <= ?10
 """
@@ -147,12 +147,23 @@ def put_plain_head(db: Connection, swap: SwapEntry) -> bool:
         or not (_is_rising(snapshots.added) and _is_rising(history.added))
     ):
         return False
-    first, first_entry = snapshots.added[0].position, history.added[0].position
-    after = position_after(snapshots.added, least=first, told=snapshots.next_position)
-    after_entry = position_after(history.added, least=first_entry, told=history.next_position)
+    first, first_entry = snapshots.added[0], history.added[0]
+    after = position_after(snapshots.added, least=first.position, told=snapshots.next_position)
+    after_entry = position_after(history.added, least=first_entry.position, told=history.next_position)
+    return put_next_head(db, swap, (first, after), (first_entry, after_entry))
+
+
+Added = tuple[
+    LogItem, int
+]  # the first item that a log gets, and the position after the last one or what is told of it
+
+
+def put_next_head(db: Connection, swap: SwapEntry, snapshots: Added, history: Added) -> bool:
+    """As `put_plain_head`, of a swap without a checkpoint that adds so much to its logs, and removes nothing."""
+    (first, after), (first_entry, after_entry) = snapshots, history
     head = (swap.uuid, swap.metadata_location, after, after_entry, swap.envelope)
-    expected = (swap.id, swap.expected_version, swap.location, first, first_entry)
-    return db.execute(_SWAP_PLAIN, (*head, *expected)).rowcount == 1
+    expected = (swap.id, swap.expected_version, swap.location, first.position, first_entry.position)
+    return db.execute(_SWAP_PLAIN, head + expected).rowcount == 1
 
 
 _REMOVE_ITEM = "DELETE FROM indexed_log WHERE entry_id = ? AND stream = ? AND position = ?"

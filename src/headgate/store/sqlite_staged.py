@@ -23,10 +23,12 @@ indexed tables (`sqlite_write.py`). The journal's is one, which drops files seve
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from headgate.errors import invariant
 from headgate.store import sqlite_facts, sqlite_write
@@ -40,14 +42,16 @@ from headgate.store.base import (
     PutKey,
     Reason,
     Refused,
+    Stream,
     SwapEntry,
 )
-from headgate.store.rows import Row, event_row, file_row, key_row
+from headgate.store.rows import Row, event_row, file_row, key_row, standing_path_of
 from headgate.store.sqlite_entries import (
     check_entry,
     find_duplicate_tag,
     find_standing,
     put_head,
+    put_next_head,
     put_plain_head,
     refuse,
 )
@@ -63,18 +67,21 @@ ROWS_MAX = (
 )
 _OPERATIONS_MAX = 64  # ten commits and more share the pages of the indexes, and would gain nothing
 
+_SNAPSHOTS, _HISTORY = Stream.SNAPSHOTS, Stream.HISTORY
+
 _STAGEABLE = frozenset({SwapEntry, CheckEntry, PutKey, PutEvent, PutFile, PutFootprint})
 
 
-def _is_stageable(operations: Iterable[Operation]) -> bool:
-    for one in operations:
-        if type(one) not in _STAGEABLE:
-            return False
-        if isinstance(one, SwapEntry):
-            for delta in one.logs.values():
-                if delta.removed:
-                    return False
-    return True
+# What nearly every write is: one client's commit to one table, with a manifest and a list.
+_COMMIT = (SwapEntry, PutKey, PutEvent, PutFootprint, PutFile, PutFile)
+
+
+def _is_stageable(operations: Sequence[Operation]) -> bool:
+    if not _STAGEABLE.issuperset(map(type, operations)):
+        return False
+    return not any(
+        delta.removed for one in operations if isinstance(one, SwapEntry) for delta in one.logs.values()
+    )
 
 
 _DATA_VERSION = "PRAGMA data_version"
@@ -97,6 +104,22 @@ _WIDTHS = [part.count(",") + 1 for part in _PARTS]
 _NO_KEY, _NO_EVENT, _NO_FACTS, _NO_ITEM, _, _NO_FILE, _ = [(None,) * width for width in _WIDTHS]
 
 _STAGE = f"INSERT INTO staged_rows ({', '.join(_PARTS)}) VALUES ({', '.join('?' * sum(_WIDTHS))})"
+
+# The row of a commit of the usual shape: its columns in the order of `Staged._stage_commit`, what is there twice said once.
+_TWICE = """
+sequence, facts_sequence, event_entry_id, facts_entry_id, a_entry_id, b_entry_id, a_stream, b_stream
+"""
+_ONCE = """
+snapshot_id, footprint, key, principal, fingerprint, status, key_body, created_at_ms, kind, namespace, name,
+event_principal, event_key, at_ms, payload, a_position, a_key, a_body, a_tag, b_position, b_key, b_body, b_tag,
+a_location, a_data, a_created_at_ms, a_base, a_tail_bytes, b_location, b_data, b_created_at_ms, b_base, b_tail_bytes
+"""
+
+_STAGE_COMMIT = f"""
+INSERT INTO staged_rows ({_TWICE}, {_ONCE})
+VALUES (?1, ?1, ?2, ?2, ?2, ?2, {_SNAPSHOTS:d}, {_HISTORY:d},
+    {", ".join(f"?{number}" for number, _ in enumerate(_ONCE.split(","), 3))})
+"""
 
 
 class Staged:
@@ -142,6 +165,13 @@ class Staged:
 
     def write(self, db: Connection, operations: Sequence[Operation]) -> Refused | None:
         """Apply the operations in order up to the first that does not hold; rows are staged where that can be."""
+        if (
+            tuple(map(type, operations)) == _COMMIT
+            and self._is_known
+            and self._rows <= self._rows_max
+            and self._stage_commit(db, operations)
+        ):
+            return None
         if not self._is_known or len(operations) > _OPERATIONS_MAX or not _is_stageable(operations):
             self.move(db)
             return sqlite_write.apply(db, operations, self.journal)
@@ -177,6 +207,69 @@ class Staged:
         staged = {one for one in locations if one in self._files} if self._is_known else set[str]()
         self.move(db, but_files=staged)
         self.journal.drop_files(db, [location for location in locations if location not in staged])
+
+    def _stage_commit(self, db: Connection, operations: Any) -> bool:
+        """Stage a `_COMMIT` as `_stage` would, if it is as plain as most are and all of it holds.
+
+        False: nothing was changed, and `_stage` will do it, or say what does not hold.
+        """
+        swap, put, told, footprint, first, second = operations
+        logs, id, event = swap.logs, swap.id, told.event
+        snapshots, history = logs.get(_SNAPSHOTS), logs.get(_HISTORY)
+        if snapshots is None or history is None or swap.checkpointed:
+            return False
+        try:
+            (snapshot,), (entry,) = snapshots.added, history.added
+        except ValueError:  # several, or none
+            return False
+        if snapshots.removed or history.removed or entry.tag is not None:
+            return False
+        if not id == event.entry_id == footprint.id or told.snapshot_ids != (footprint.snapshot_id,):
+            return False
+        record, file, another = put.record, first.file, second.file
+        pair, tag = (record.principal, record.key), (id, _SNAPSHOTS, snapshot.tag)
+        if pair in self._keys or tag in self._tags:
+            return False
+        places = place, another_place = file.location, another.location
+        files = self._files
+        if place == another_place or place in files or another_place in files or self.journal.knows(places):
+            return False
+        if not put.is_new and db.execute(_FIND_KEY, pair).fetchone() is not None:
+            return False
+        if not swap.tags_are_new and find_duplicate_tag(db, id, _SNAPSHOTS, snapshots.added) is not None:
+            return False
+        added, added_entry = (snapshot, snapshots.next_position), (entry, history.next_position)
+        if not put_next_head(db, swap, added, added_entry):
+            return False
+        sequence = self._next_sequence or self._find_next_sequence(db)
+        self._changes += 1
+        db.execute(
+            _STAGE_COMMIT,
+            (
+                sequence,
+                id,
+                footprint.snapshot_id,
+                footprint.body,
+                *astuple(record),
+                event.kind,
+                standing_path_of(event.namespace),
+                event.name,
+                event.principal,
+                event.key,
+                event.at_ms,
+                event.payload,
+                *astuple(snapshot),
+                *astuple(entry),
+                *astuple(file),
+                *astuple(another),
+            ),
+        )
+        self._rows += 1
+        self._keys.add(pair)
+        self._tags.add(tag)
+        files[place] = files[another_place] = None
+        self._next_sequence = sequence + 1
+        return True
 
     def _stage(self, db: Connection, operations: Sequence[Operation]) -> Refused | None:
         batch = _Batch()
