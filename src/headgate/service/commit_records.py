@@ -6,7 +6,7 @@ client sent; a key's record holds enough to answer again. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -46,9 +46,25 @@ class Landed(Record):
 Published = Mapping[Target, tuple[Candidate, Head]]  # what one swap publishes, by table
 
 
-def added_snapshots(updates: Iterable[TableUpdate]) -> tuple[Snapshot, ...]:
+class _LastSeen:
+    """Updates and the snapshots that they bring: for each commit that is asked several times in a row."""
+
+    pair: tuple[tuple[TableUpdate, ...], tuple[Snapshot, ...]] = (
+        (),
+        (),
+    )  # one value: threads read and replace it
+
+
+_LAST_SEEN = _LastSeen()
+
+
+def added_snapshots(updates: tuple[TableUpdate, ...]) -> tuple[Snapshot, ...]:
     """The snapshots that updates bring, in order."""
-    return tuple([update.snapshot for update in updates if isinstance(update, AddSnapshot)])
+    seen, added = _LAST_SEEN.pair
+    if seen != updates:
+        added = tuple([update.snapshot for update in updates if isinstance(update, AddSnapshot)])
+        _LAST_SEEN.pair = updates, added
+    return added
 
 
 def key_operation(
@@ -64,7 +80,7 @@ def key_operation(
 
     `heads` are those of a commit that changed nothing; `is_first`: no write was sent for it before.
     """
-    replay = dict(work.replay)
+    caller, replay = work.caller, work.replay.copy()
     if replay["kind"] == "table":
         found = published.get(work.commits[0].target)
         head = found[1] if found is not None else next(iter(heads), None)
@@ -82,13 +98,13 @@ def key_operation(
     return PutKey(
         KeyRecord(
             key=work.key,
-            principal=work.caller.principal,
-            fingerprint=work.caller.fingerprint,
+            principal=caller.principal,
+            fingerprint=caller.fingerprint,
             status=work.status,
             body=_ENCODE(replay),
             created_at_ms=now_ms,
         ),
-        is_new=is_first and work.caller.key is None,
+        is_new=is_first and caller.key is None,
     )
 
 
@@ -96,68 +112,57 @@ def event_operations(
     works: Sequence[Work], shares: Sequence[Share], published: Published, *, now_ms: int
 ) -> list[PutEvent]:
     """Rows of the outbox: one for each member and table, but one for all members that share a snapshot."""
+    if len(shares) == 1 and len(shares[0].parts) == 1:
+        (share,) = shares
+        return [_event(works[share.member], share.parts[0], published, now_ms)]
     folded: dict[int, list[Work]] = {}
     for share in shares:
         if share.shares_with is not None:
             folded.setdefault(share.shares_with, []).append(works[share.member])
-    events: list[PutEvent] = []
-    for share in shares:
-        if share.shares_with is not None:
-            continue
-        others = folded.get(share.member)
-        for target, updates in share.parts:
-            added = added_snapshots(updates)
-            payload = _describe(published[target][1], updates, added, event_count=len(share.parts))
-            if others:
-                everybody = (works[share.member], *others)
-                payload["folded"] = [
-                    {"key": work.key, "principal": work.caller.principal} for work in everybody[:_FOLDED_MAX]
-                ]
-                payload["folded-count"] = len(everybody)
-            event = _event(works[share.member], target, published[target], payload, now_ms)
-            events.append(PutEvent(event, tuple([snapshot.snapshot_id for snapshot in added])))
-    return events
+    return [
+        _event(works[share.member], part, published, now_ms, len(share.parts), folded.get(share.member, ()))
+        for share in shares
+        if share.shares_with is None
+        for part in share.parts
+    ]
 
 
-def _describe(
-    head: Head, updates: tuple[TableUpdate, ...], added: tuple[Snapshot, ...], *, event_count: int
-) -> dict[str, object]:
-    envelope = head.metadata.envelope
+def _event(
+    work: Work,
+    part: tuple[Target, tuple[TableUpdate, ...]],
+    published: Published,
+    now_ms: int,
+    event_count: int = 1,
+    others: Sequence[Work] = (),
+) -> PutEvent:
+    """What a member did to one table; `others` did it with him."""
+    target, updates = part
+    candidate, head = published[target]
+    envelope, added, encoded = head.metadata.envelope, added_snapshots(updates), _ENCODE(updates)
+    ids = tuple([snapshot.snapshot_id for snapshot in added])
     payload: dict[str, object] = {
         "table-uuid": envelope.table_uuid,
         "metadata-location": head.metadata_location,
         "version": head.version,
-        "snapshot-id": added[-1].snapshot_id if added else envelope.current_snapshot_id,
+        "snapshot-id": ids[-1] if ids else envelope.current_snapshot_id,
         "added-snapshots": [
             {"snapshot-id": s.snapshot_id, "operation": s.summary.get("operation")} for s in added
         ],
         "event-count": event_count,
     }
-    encoded = _ENCODE(updates)
     if len(encoded) <= _UPDATES_BYTES_MAX:
         payload["updates"] = msgspec.Raw(encoded)
     else:
         payload["updates-omitted"] = True
-    return payload
-
-
-def _event(
-    work: Work,
-    target: Target,
-    published: tuple[Candidate, Head],
-    payload: dict[str, object],
-    now_ms: int,
-) -> Event:
-    candidate, head = published
-    return Event(
-        "create-table" if candidate.base is None else work.event,
-        target[0],
-        target[1],
-        EntryId(head.id),
-        work.caller.principal,
-        work.key,
-        now_ms,
-        _ENCODE(payload),
+    if others:
+        payload["folded"] = [
+            {"key": one.key, "principal": one.caller.principal} for one in (work, *others)[:_FOLDED_MAX]
+        ]
+        payload["folded-count"] = 1 + len(others)
+    kind = "create-table" if candidate.base is None else work.event
+    (namespace, name), principal = target, work.caller.principal
+    return PutEvent(
+        Event(kind, namespace, name, EntryId(head.id), principal, work.key, now_ms, _ENCODE(payload)), ids
     )
 
 
