@@ -57,14 +57,12 @@ class HeadCache:
 
     def peek(self, targets: Sequence[Target]) -> tuple[Head, ...] | None:
         """The heads as last seen, if all of them are remembered: hints, which only a swap or a load proves."""
-        found = []
-        for target in targets:  # without the lock: what is just being changed is as good as what it was
-            id_ = self._ids.get(target)
-            cached = None if id_ is None else self._heads.get(id_)
-            if cached is None:
-                return None
-            found.append(cached[0])
-        return tuple(found)
+        try:  # without the lock: what is just being changed is as good as what it was
+            if len(targets) == 1:
+                return (self._heads[self._ids[targets[0]]][0],)
+            return tuple([self._heads[self._ids[target]][0] for target in targets])
+        except KeyError:
+            return None
 
     def put(self, target: Target, head: Head, *, epoch: int) -> None:
         """Remember a head whose epoch is known."""
@@ -81,15 +79,25 @@ class HeadCache:
             if base is None:
                 self._put(target, head, 0)
                 return
-            cached = self._heads.get(EntryId(base.id))
-            if cached is not None and cached[0].version == base.version:
-                if (
-                    head.checkpoint == base.checkpoint
-                ):  # no file came with the swap; one noted meanwhile is newer
-                    head = Head(
-                        head.id, head.version, head.metadata, head.metadata_location, cached[0].checkpoint
-                    )
-                self._put(target, head, cached[1] + removes)
+            id_ = EntryId(base.id)
+            cached = self._heads.get(id_)
+            if cached is None:
+                return
+            seen, epoch = cached
+            if seen is not base:
+                if seen.version != base.version:
+                    return
+                if head.checkpoint == base.checkpoint:  # no file came with it; one noted meanwhile is newer
+                    head = Head(head.id, head.version, head.metadata, head.metadata_location, seen.checkpoint)
+            if head.id != id_ or head.version <= base.version or self._names[id_] != target:
+                self._put(target, head, epoch + removes)
+                return
+            # It takes the place of the one before it, under the same name.
+            self._heads[id_] = head, epoch + removes
+            self._heads.move_to_end(id_)
+            self._bytes += head.metadata.size_bytes() - seen.metadata.size_bytes()
+            if self._bytes > self._limit_bytes:
+                self._shrink()
 
     def forget(self, target: Target) -> None:
         """What was remembered at this name stands there no longer."""
@@ -108,6 +116,10 @@ class HeadCache:
         self._heads[id_] = (head, epoch)
         self._bytes += head.metadata.size_bytes()
         self._ids[target], self._names[id_] = id_, target
+        self._shrink()
+
+    def _shrink(self) -> None:
+        """With the lock held."""
         while self._bytes > self._limit_bytes and len(self._heads) > 1:
             self._drop(next(iter(self._heads)))
 

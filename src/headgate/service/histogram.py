@@ -7,10 +7,10 @@ several. What is exported is the same.
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from time import perf_counter, time
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -30,12 +30,13 @@ class Series:
         self._counts = [0] * (len(bounds) + 1)  # the last is for what is above all bounds
         self._sum = 0.0
         self._new: list[float] = []  # observed and not counted yet
-        self.created_s = time.time()
+        self.created_s = time()
 
     def observe(self, value: float) -> None:
         """Count one; on a bound it is below it."""
-        self._new.append(value)
-        if len(self._new) >= _NEW_MAX:
+        new = self._new
+        new.append(value)
+        if len(new) >= _NEW_MAX:
             with self._lock:
                 self._count()
 
@@ -58,6 +59,17 @@ class Series:
             self._sum += value
 
 
+class _Labelled(dict[tuple[str, ...], Series]):
+    """Series by the values of their labels; one that is asked for is made."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        super().__init__()
+        self._bounds = bounds
+
+    def __missing__(self, values: tuple[str, ...]) -> Series:
+        return self.setdefault(values, Series(self._bounds))  # of two threads, both get the first one's
+
+
 class Timing:
     """From its beginning to its end; used once."""
 
@@ -67,10 +79,10 @@ class Timing:
         self._series = series
 
     def __enter__(self) -> None:
-        self._started = time.perf_counter()
+        self._started = perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self._series.observe(time.perf_counter() - self._started)
+        self._series.observe(perf_counter() - self._started)
 
 
 class Histogram(Collector):
@@ -80,19 +92,17 @@ class Histogram(Collector):
         self, name: str, text: str, *, bounds: Sequence[float], labels: tuple[str, ...] = ()
     ) -> None:
         self._name, self._text, self._bounds, self._labels = name, text, tuple(bounds), labels
-        self._series: dict[tuple[str, ...], Series] = {}
+        self._series = _Labelled(self._bounds)
         if not labels:
             self.find()
 
     def find(self, *values: str) -> Series:
         """The series of these values of the labels."""
-        found = self._series.get(values)
-        # Of two threads that make it at once, both get the first one's.
-        return self._series.setdefault(values, Series(self._bounds)) if found is None else found
+        return self._series[values]
 
     def observe(self, value: float) -> None:
         """Count one, where there are no labels."""
-        self.find().observe(value)
+        self._series[()].observe(value)
 
     def collect(self) -> Iterable[Metric]:
         """As a histogram of Prometheus."""

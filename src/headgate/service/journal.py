@@ -100,10 +100,11 @@ class Journal:
         self._store = store
         self._clock_ms = clock_ms
         self._interval_s = interval_s
-        self._queue_max = queue_max
+        self._queue_max, self._soft_max = queue_max, queue_max // 2
         self._queue: deque[str] = deque()
         self._queued_bytes = 0
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # of the queue
+        self._changed = threading.Condition(self._lock)
         self._stopping = False
         self._is_failing = False
         self._thread: threading.Thread | None = None
@@ -140,7 +141,7 @@ class Journal:
         """
         if self._is_failing or not self.is_soft:
             return False
-        if len(self._queue) >= self._queue_max // 2 or self._queued_bytes >= _QUEUED_BYTES_MAX:
+        if len(self._queue) >= self._soft_max or self._queued_bytes >= _QUEUED_BYTES_MAX:
             return False
         return size_bytes <= FILE_BYTES_MAX and (row_bytes or size_bytes) <= ROW_BYTES_MAX
 
@@ -218,12 +219,13 @@ class Journal:
 
     def settle(self, locations: Sequence[str], *, size_bytes: int = 0) -> None:
         """The transaction with these files' rows landed: have them synced, and the rows dropped, before long."""
-        with self._changed:
-            room = self._queue_max - len(self._queue)
-            was_empty = not self._queue
-            self._queue.extend(locations[:room])
+        queue = self._queue
+        with self._lock:
+            queued = len(queue)
+            room = self._queue_max - queued
+            queue.extend(locations if len(locations) <= room else locations[:room])
             self._queued_bytes += size_bytes
-            if was_empty or len(self._queue) >= _BATCH_FROM:
+            if not queued or len(queue) >= _BATCH_FROM:
                 self._changed.notify_all()
         if len(locations) > room:
             # Their rows stay, so they are as safe as before; a later round restores them.

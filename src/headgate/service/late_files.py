@@ -67,12 +67,14 @@ class LateFiles:
 
     def add(self, files: Sequence[tuple[str, bytes]]) -> None:
         """A swap that brings these files is about to be sent. Raises LocationRefused for one that is not allowed."""
-        for location, _ in files:
-            self._allow(location)
+        allow, size_bytes = self._allow, 0
+        for location, data in files:
+            allow(location)
+            size_bytes += len(data)
         with self._lock:
-            for location, data in files:
-                self._unwritten[location] = self._waiting[location] = data
-                self._bytes += len(data)
+            self._unwritten.update(files)
+            self._waiting.update(files)
+            self._bytes += size_bytes
 
     def recall(self, location: str) -> bool:
         """This file is not wanted. True: it was not written, and will not be."""

@@ -64,12 +64,14 @@ class LogStream:
                 return
             self._is_busy = True
             try:
-                if self._has_more or len(data) > self._packet_bytes or (data := self._send(data)):
+                if self._kept or self._unsaid or len(data) > self._packet_bytes or (data := self._send(data)):
                     self._take(data)
                     self._drain()
             finally:
                 self._is_busy = False
-            begins = self._has_more and not self._is_drained and not self._is_stuck
+            if not (self._kept or self._unsaid):
+                return
+            begins = not self._is_drained and not self._is_stuck
             self._is_drained |= begins
         if begins:
             self._begin_to_drain()

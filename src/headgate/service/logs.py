@@ -200,7 +200,7 @@ def encode_commits(lines: Sequence[CommitLine], *, created_s: float) -> bytes:
     """The lines, but for the end of the last. Their values are printed as they are."""
     second = int(created_s)
     begin = _begin_commits(second) + _MILLIS[int((created_s - second) * 1000)] + _BEHIND_MILLIS
-    text = b"\n".join([begin + _ENCODE(line)[1:] for line in lines])
+    text = begin + (b"\n" + begin).join([_ENCODE(line)[1:] for line in lines])
     if text.isascii():  # what is not would have to be escaped
         return text
     head = json.loads(begin[:-1] + b"}")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import partial
+from time import time_ns
 
 from headgate.core.commit import Target
 from headgate.core.locations import LocationPolicy, canonical
@@ -85,7 +85,7 @@ class Services:
 
 def wall_clock_ms() -> int:
     """The time of day."""
-    return time.time_ns() // 1_000_000
+    return time_ns() // 1_000_000
 
 
 _RANDOM = random.Random(os.urandom(32))
@@ -93,7 +93,6 @@ _TAILS: list[str] = []  # of the next ids: many at once take a third of the time
 _TAILS_MADE = 64
 _TAIL_DIGITS = 20  # of which the last is not used
 _VARIANTS = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
-_HEX = tuple(f"{byte:02x}" for byte in range(256))
 
 
 def _begin_anew() -> None:
@@ -115,13 +114,8 @@ def fresh_uuid() -> str:
     except IndexError:
         tail, *more = _draw_tails(_TAILS_MADE)
         _TAILS.extend(more)
-    now_ms = time.time_ns() // 1_000_000
-    return _describe_minute(now_ms >> 16) + _HEX[now_ms >> 8 & 0xFF] + _HEX[now_ms & 0xFF] + tail
-
-
-@lru_cache(maxsize=4)
-def _describe_minute(minute: int) -> str:
-    return f"{minute:08x}-"
+    # Eight digits of the time, a dash, four more.
+    return (time_ns() // 1_000_000).to_bytes(6, "big").hex("-", -4) + tail
 
 
 def _draw_tails(count: int) -> list[str]:
@@ -150,7 +144,7 @@ def build_services(
     late = LateFiles(
         allowed,
         unwritten,
-        allow=lambda location: locations.allow_file(location, field="location"),
+        allow=partial(locations.allow_file, field="location"),
         has_room=find_room(settings) if files.is_soft else never,
     )
     journal = Journal(allowed, store, clock_ms, late=late)
