@@ -187,3 +187,18 @@ def test_nobody_shares_a_place_with_one_in_a_hurry() -> None:
     assert [future.result(LONG_S) for future in futures] == ["first", "a", "b", "hurried", "c", "d"]
     bench.close()
     assert bench.batches == [["first"], ["a", "b"], ["hurried"], ["c", "d"]]
+
+
+def test_who_enters_works_by_itself_while_others_wait_for_it_to_leave() -> None:
+    bench = Bench(batches_max=1)
+    bench.go.set()
+    assert bench.group.enter()
+    assert not bench.group.enter()
+    waiting = bench.pool.submit(bench.group.submit, "behind")
+    wait_until_queued(bench.group, 1)
+    assert bench.batches == []
+    bench.group.leave()
+    assert waiting.result(LONG_S) == "behind"
+    assert bench.group.enter()  # the place was left free
+    bench.group.leave()
+    bench.close()

@@ -107,7 +107,10 @@ class Group(Generic[W, R]):
     def leave(self) -> None:
         """The place goes to who has waited longest, or is free."""
         with self._lock:
-            self._pass_on()
+            if self._waiting:
+                self._pass_on()
+            else:
+                self._running -= 1
 
     def submit(self, work: W, *, wait_max_s: float | None = None) -> R:
         """Have the work done, with others' or alone; what it gave, or its error.
@@ -157,8 +160,9 @@ class Group(Generic[W, R]):
         with self._lock:
             if member in self._waiting:
                 self._waiting.remove(member)
-            elif member.leads:
-                self._pass_on()
+                return
+        if member.leads:
+            self.leave()
 
     def _take_along(self, leader: Member[W, R]) -> list[Member[W, R]]:
         with self._lock:
@@ -178,10 +182,7 @@ class Group(Generic[W, R]):
                 other.awake.release()
 
     def _pass_on(self) -> None:
-        """The place goes to who has waited longest. The lock is held."""
-        if self._waiting:
-            leader = self._waiting.popleft()
-            leader.leads = True
-            leader.awake.release()
-        else:
-            self._running -= 1
+        """The place goes to who has waited longest. The lock is held, and somebody waits."""
+        leader = self._waiting.popleft()
+        leader.leads = True
+        leader.awake.release()

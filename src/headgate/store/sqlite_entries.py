@@ -125,10 +125,10 @@ def put_head(db: Connection, swap: SwapEntry, standing: Standing) -> None:
 # What nearly every swap does: the row is the one that was expected, its place stays, its positions are free. Anything else
 # changes no row, and is looked at closer.
 _SWAP_PLAIN = """
-UPDATE entries SET version = version + 1, uuid = ?1, metadata_location = ?2, next_snapshot_position = max(?9 + 1, ?3),
-    next_history_position = max(?10 + 1, ?4), envelope = ?5
-WHERE id = ?6 AND version = ?7 AND location = ?8 AND is_stale = 1 AND next_snapshot_position <= ?9
-    AND next_history_position <= ?10
+UPDATE entries SET version = version + 1, uuid = ?1, metadata_location = ?2, envelope = ?3,
+    next_snapshot_position = max(?7 + 1, ?9), next_history_position = max(?8 + 1, ?10)
+WHERE id = ?4 AND version = ?5 AND location = ?6 AND is_stale = 1 AND next_snapshot_position <= ?7
+    AND next_history_position <= ?8
 """
 
 
@@ -148,22 +148,23 @@ def put_plain_head(db: Connection, swap: SwapEntry) -> bool:
     ):
         return False
     first, first_entry = snapshots.added[0], history.added[0]
-    after = position_after(snapshots.added, least=first.position, told=snapshots.next_position)
-    after_entry = position_after(history.added, least=first_entry.position, told=history.next_position)
-    return put_next_head(db, swap, (first, after), (first_entry, after_entry))
+    after = (
+        position_after(snapshots.added, least=first.position, told=snapshots.next_position),
+        position_after(history.added, least=first_entry.position, told=history.next_position),
+    )
+    return put_next_head(db, swap, first, first_entry, after)
 
 
-Added = tuple[
-    LogItem, int
-]  # the first item that a log gets, and the position after the last one or what is told of it
+def put_next_head(
+    db: Connection, swap: SwapEntry, first: LogItem, first_entry: LogItem, after: tuple[int, int]
+) -> bool:
+    """As `put_plain_head`, of a swap without a checkpoint that removes nothing, and adds these items to its logs first.
 
-
-def put_next_head(db: Connection, swap: SwapEntry, snapshots: Added, history: Added) -> bool:
-    """As `put_plain_head`, of a swap without a checkpoint that adds so much to its logs, and removes nothing."""
-    (first, after), (first_entry, after_entry) = snapshots, history
-    head = (swap.uuid, swap.metadata_location, after, after_entry, swap.envelope)
-    expected = (swap.id, swap.expected_version, swap.location, first.position, first_entry.position)
-    return db.execute(_SWAP_PLAIN, head + expected).rowcount == 1
+    `after` are the positions behind all that it adds, or those that were told, where it adds no more than these two.
+    """
+    head = (swap.uuid, swap.metadata_location, swap.envelope, swap.id, swap.expected_version, swap.location)
+    positions = (first.position, first_entry.position, *after)
+    return db.execute(_SWAP_PLAIN, head + positions).rowcount == 1
 
 
 _REMOVE_ITEM = "DELETE FROM indexed_log WHERE entry_id = ? AND stream = ? AND position = ?"

@@ -35,42 +35,42 @@ class SqliteJournal:
     """The rows that this process has put and not dropped. For use under the lock of the writer."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}  # of rows, by location
 
     def put_files(self, db: Connection, puts: Sequence[PutFile]) -> None:
         """Keep the bytes of these files. The same location twice is a bug, found out while the first is remembered."""
         rows = [file_row(put.file) for put in puts]
         for row in rows:
-            invariant(row[0] not in self._numbers, f"a file is journalled once: {row[0]}")
-            self._numbers[row[0]] = 0
+            invariant(row[0] not in self.numbers, f"a file is journalled once: {row[0]}")
+            self.numbers[row[0]] = 0
         first = insert_rows(db, _PUT_FILE, rows)
-        self._numbers.update((row[0], number) for number, row in enumerate(rows, first))
+        self.numbers.update((row[0], number) for number, row in enumerate(rows, first))
         self._bound()
 
     def knows(self, locations: Iterable[str]) -> bool:
         """Whether any of these is remembered."""
-        return not self._numbers.keys().isdisjoint(locations)
+        return not self.numbers.keys().isdisjoint(locations)
 
     def remember(self, db: Connection, locations: Sequence[str]) -> None:
         """The rows of these files, and no others, were the last to be put, in this order."""
         first = first_of_last(db, len(locations))
-        self._numbers.update((location, number) for number, location in enumerate(locations, first))
+        self.numbers.update((location, number) for number, location in enumerate(locations, first))
         self._bound()
 
     def _bound(self) -> None:
-        if len(self._numbers) > _REMEMBERED_MAX:
+        if len(self.numbers) > _REMEMBERED_MAX:
             self.forget()
 
     def drop_files(self, db: Connection, locations: Sequence[str]) -> None:
         """These files are durable, or not wanted any more."""
-        pairs = [(self._numbers.pop(location, 0), location) for location in locations]
+        pairs = [(self.numbers.pop(location, 0), location) for location in locations]
         write_rows(db, _DROP_NUMBER, [pair for pair in pairs if pair[0]])
         if unknown := [location for number, location in pairs if not number]:
             db.execute(_DROP_LOCATIONS, (msgspec.json.encode(unknown).decode(),))
 
     def forget(self) -> None:
         """What was put may have been taken back."""
-        self._numbers.clear()
+        self.numbers.clear()
 
 
 _READ_JOURNAL = """

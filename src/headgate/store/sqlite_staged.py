@@ -110,8 +110,9 @@ _TWICE = """
 sequence, facts_sequence, event_entry_id, facts_entry_id, a_entry_id, b_entry_id, a_stream, b_stream
 """
 _ONCE = """
-snapshot_id, footprint, key, principal, fingerprint, status, key_body, created_at_ms, kind, namespace, name,
-event_principal, event_key, at_ms, payload, a_position, a_key, a_body, a_tag, b_position, b_key, b_body, b_tag,
+snapshot_id, footprint, kind, namespace, name, event_principal, event_key, at_ms, payload,
+key, principal, fingerprint, status, key_body, created_at_ms,
+a_position, a_key, a_body, a_tag, b_position, b_key, b_body, b_tag,
 a_location, a_data, a_created_at_ms, a_base, a_tail_bytes, b_location, b_data, b_created_at_ms, b_base, b_tail_bytes
 """
 
@@ -129,7 +130,7 @@ class Staged:
         self.journal = SqliteJournal()
         self._rows_max = rows_max
         self._data_version: int | None = None
-        self._changes = 0
+        self.mark = 0  # what to tell `take_back`, as it was before
         self._is_known = False  # what follows is all that is staged
         self._rows = 0
         self._keys: set[tuple[str, str]] = set()
@@ -146,18 +147,14 @@ class Staged:
             self._data_version = version
             self._is_known = False
 
-    def mark(self) -> int:
-        """What to tell `take_back`."""
-        return self._changes
-
     def take_back(self, mark: int) -> None:
         """What was written since the mark is not there."""
-        if mark != self._changes:
+        if mark != self.mark:
             self.forget()
 
     def forget(self) -> None:
         """Nobody knows what is there."""
-        self._changes += 1
+        self.mark += 1
         self._is_known = False
         self.journal.forget()
 
@@ -181,7 +178,7 @@ class Staged:
 
     def move(self, db: Connection, *, but_files: Collection[str] = ()) -> None:
         """Move all rows into the indexed tables, to which the caller may write then; these files are dropped instead."""
-        self._changes += 1
+        self.mark += 1
         self._next_sequence = None
         if self._is_known and not self._rows:
             return
@@ -214,35 +211,39 @@ class Staged:
         False: nothing was changed, and `_stage` will do it, or say what does not hold.
         """
         swap, put, told, footprint, first, second = operations
-        logs, id, event = swap.logs, swap.id, told.event
-        snapshots, history = logs.get(_SNAPSHOTS), logs.get(_HISTORY)
-        if snapshots is None or history is None or swap.checkpointed:
-            return False
         try:
+            snapshots, history = swap.logs[_SNAPSHOTS], swap.logs[_HISTORY]
             (snapshot,), (entry,) = snapshots.added, history.added
-        except ValueError:  # several, or none
+        except (KeyError, ValueError):  # several items of one log, or none
             return False
-        if snapshots.removed or history.removed or entry.tag is not None:
+        if snapshots.removed or history.removed or swap.checkpointed or entry.tag is not None:
             return False
+        id, event = swap.id, told.event
         if not id == event.entry_id == footprint.id or told.snapshot_ids != (footprint.snapshot_id,):
             return False
         record, file, another = put.record, first.file, second.file
         pair, tag = (record.principal, record.key), (id, _SNAPSHOTS, snapshot.tag)
         if pair in self._keys or tag in self._tags:
             return False
-        places = place, another_place = file.location, another.location
-        files = self._files
-        if place == another_place or place in files or another_place in files or self.journal.knows(places):
+        place, another_place, files, moved = (
+            file.location,
+            another.location,
+            self._files,
+            self.journal.numbers,
+        )
+        if place == another_place or place in files or another_place in files:
+            return False
+        if place in moved or another_place in moved:
             return False
         if not put.is_new and db.execute(_FIND_KEY, pair).fetchone() is not None:
             return False
         if not swap.tags_are_new and find_duplicate_tag(db, id, _SNAPSHOTS, snapshots.added) is not None:
             return False
-        added, added_entry = (snapshot, snapshots.next_position), (entry, history.next_position)
-        if not put_next_head(db, swap, added, added_entry):
+        after = (snapshots.next_position, history.next_position)
+        if not put_next_head(db, swap, snapshot, entry, after):
             return False
         sequence = self._next_sequence or self._find_next_sequence(db)
-        self._changes += 1
+        self.mark += 1
         db.execute(
             _STAGE_COMMIT,
             (
@@ -250,7 +251,6 @@ class Staged:
                 id,
                 footprint.snapshot_id,
                 footprint.body,
-                *astuple(record),
                 event.kind,
                 standing_path_of(event.namespace),
                 event.name,
@@ -258,6 +258,7 @@ class Staged:
                 event.key,
                 event.at_ms,
                 event.payload,
+                *astuple(record),
                 *astuple(snapshot),
                 *astuple(entry),
                 *astuple(file),
@@ -285,7 +286,7 @@ class Staged:
         invariant(is_first and not self.journal.knows(files), f"a file is journalled once: {[*files]}")
         sequence = self._find_next_sequence(db)
         rows = batch.rows(sequence)
-        self._changes += 1
+        self.mark += 1
         write_rows(db, _STAGE, rows)
         self._rows += len(rows)
         self._keys |= batch.keys.keys()

@@ -67,17 +67,16 @@ class SqliteWriter:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in a write transaction; a `Refused` from it is taken back, anything else is committed."""
         outcome: T
-        group = self._group
-        if group.enter():
+        if self._group.enter():
             try:
                 with self.lock:
                     outcome = self._run(work)
-                return outcome
             finally:
-                group.leave()
-        until = self.hurry.until
-        left_s = None if until is None else max(0.0, until - time.monotonic())
-        outcome = group.submit(work, wait_max_s=left_s)
+                self._group.leave()
+        else:
+            until = self.hurry.until
+            left_s = None if until is None else max(0.0, until - time.monotonic())
+            outcome = self._group.submit(work, wait_max_s=left_s)
         return outcome
 
     def _write_together(self, members: Sequence[Member[Work, Any]]) -> None:
@@ -92,8 +91,15 @@ class SqliteWriter:
 
     def _run(self, work: Work) -> Any:
         """What it gave, durable; raises what befell it or the transaction."""
-        db = self._begin()
-        mark = self.staged.mark()
+        db, staged = self._db, self.staged
+        try:
+            if db is None or not has_begun(db):
+                db = self._wait_to_begin()
+            staged.begin(db)
+        except sqlite3.Error as error:
+            self.discard()
+            raise translate(error) from error
+        mark = staged.mark
         try:
             outcome = work(db)
         except BaseException as error:
@@ -103,8 +109,16 @@ class SqliteWriter:
             raise
         if isinstance(outcome, _TAKEN_BACK):
             self._roll_back(db, mark)
-        else:
-            self._commit(db)
+            return outcome
+        try:
+            db.execute("COMMIT")
+        except BaseException as error:
+            # Pages may be in the log already: under an injected fsync error, one COMMIT that raised was there
+            # after reopening. Only a look for the key can tell.
+            self.discard()
+            if isinstance(error, sqlite3.Error):
+                raise CommitUnknown(f"COMMIT failed: {error}; look for the key", path=self._path) from error
+            raise
         return outcome
 
     def _run_all(self, works: Sequence[Work]) -> list[object]:
@@ -120,7 +134,7 @@ class SqliteWriter:
 
     def _attempt(self, db: sqlite3.Connection, work: Work) -> object:
         """What one member's work gave or raised; it is taken back alone unless it is to be committed."""
-        mark = self.staged.mark()
+        mark = self.staged.mark
         db.execute("SAVEPOINT member")
         try:
             outcome: object = work(db)
@@ -133,17 +147,6 @@ class SqliteWriter:
             db.execute("ROLLBACK TO member")
         db.execute("RELEASE member")
         return outcome
-
-    def _begin(self) -> sqlite3.Connection:
-        db = self._db
-        try:
-            if db is None or not has_begun(db):
-                db = self._wait_to_begin()
-            self.staged.begin(db)
-        except sqlite3.Error as error:
-            self.discard()
-            raise translate(error) from error
-        return db
 
     def _wait_to_begin(self) -> sqlite3.Connection:
         """Open the database for writing if it is not, and begin when no other process writes to it."""
@@ -160,17 +163,6 @@ class SqliteWriter:
                 raise kind("the database is busy: another process writes to it; nothing was written")
             time.sleep(BUSY_WAIT_S)
         return self._db
-
-    def _commit(self, db: sqlite3.Connection) -> None:
-        try:
-            db.execute("COMMIT")
-        except BaseException as error:
-            # Pages may be in the log already: under an injected fsync error, one COMMIT that raised was there
-            # after reopening. Only a look for the key can tell.
-            self.discard()
-            if isinstance(error, sqlite3.Error):
-                raise CommitUnknown(f"COMMIT failed: {error}; look for the key", path=self._path) from error
-            raise
 
     def _roll_back(self, db: sqlite3.Connection, mark: int) -> None:
         self.staged.take_back(mark)
