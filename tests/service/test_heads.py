@@ -14,6 +14,7 @@ from headgate.service.heads import HeadCache
 from headgate.store.base import Entry, EntryId, Levels, Stream
 from headgate.store.memory import MemoryStore
 from tests.chaos.raw_commits import build_commit
+from tests.core.builders import metadata_file, table
 from tests.service.app_client import AppClient, app_client
 from tests.service.change_calls import change, commit_change, data_file, live_paths
 from tests.service.table_calls import committed, created, load, make_namespace, path, snapshot, touch
@@ -320,3 +321,45 @@ def test_a_delete_goes_to_the_table_that_took_the_name_at_another_replica(
         load(second, "u_bak")
         assert delete_all(second, "u") == 200
         assert (live_paths(replica, "u"), live_paths(replica, "u_bak")) == ([], ["old.parquet"])
+
+
+def made_head(id_: str, version: int, *, snapshots: int = 0) -> Head:
+    return Head(id_, version, table(snapshots=snapshots), f"s3://{id_}/{version}.json", None)
+
+
+def remembered(cache: HeadCache, *targets: Target) -> list[Head | None]:
+    return [(cache.peek((target,)) or (None,))[0] for target in targets]
+
+
+def test_a_swapped_head_is_counted_and_pushed_out_as_one_that_was_put(store: InterruptedStore) -> None:
+    first, second, other = made_head("t", 1), made_head("t", 2, snapshots=9), made_head("o", 1)
+    both = second.metadata.size_bytes() + other.metadata.size_bytes()
+    for limit_bytes in (both, both - 1):
+        by_swap, by_put = (cache_over(store, limit_bytes=limit_bytes) for _ in range(2))
+        for cache in (by_swap, by_put):
+            cache.put(T, first, epoch=0)
+            cache.put(OTHER, other, epoch=0)
+        by_swap.put_swapped(T, second, base=first, removes=False)
+        by_put.put(T, second, epoch=0)
+        assert by_swap.size_bytes == by_put.size_bytes
+        expected = [second, other if limit_bytes == both else None]
+        assert remembered(by_swap, T, OTHER) == remembered(by_put, T, OTHER) == expected
+
+
+def test_a_swapped_head_has_the_name_that_it_was_swapped_at(store: InterruptedStore) -> None:
+    cache, first, second = cache_over(store), made_head("t", 1), made_head("t", 2)
+    cache.put(OTHER, first, epoch=0)
+    cache.put_swapped(T, second, base=first, removes=False)
+    assert remembered(cache, T, OTHER) == [second, None]
+    assert cache.peek((T, OTHER)) is None
+    assert cache.peek((T, T)) == (second, second)
+
+
+def test_a_checkpoint_that_was_noted_meanwhile_stays_with_the_next_head(store: InterruptedStore) -> None:
+    cache, first, second = cache_over(store), made_head("t", 1), made_head("t", 2)
+    noted = replace(first, checkpoint=metadata_file(1))
+    cache.put(T, noted, epoch=0)
+    cache.put_swapped(T, second, base=first, removes=False)
+    assert remembered(cache, T) == [replace(second, checkpoint=metadata_file(1))]
+    cache.put_swapped(T, made_head("t", 3), base=first, removes=False)  # a base that is no longer remembered
+    assert remembered(cache, T) == [replace(second, checkpoint=metadata_file(1))]

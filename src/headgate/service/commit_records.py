@@ -7,6 +7,7 @@ client sent; a key's record holds enough to answer again. Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -21,6 +22,7 @@ from headgate.store.base import EntryId, Event, KeyRecord, Operation, PutEvent, 
 _UPDATES_BYTES_MAX = 64 << 10
 _FOLDED_MAX = 1000  # members that the event of a folded snapshot names
 _ENCODE = msgspec.json.Encoder().encode
+_ID_OF = attrgetter("snapshot_id")
 
 
 class Work(Record):
@@ -43,6 +45,7 @@ class Landed(Record):
     snapshot_ids: tuple[int, ...]
 
 
+Part = tuple[Target, tuple[TableUpdate, ...]]  # what a member did to one table
 Published = Mapping[Target, tuple[Candidate, Head]]  # what one swap publishes, by table
 
 
@@ -80,21 +83,16 @@ def key_operation(
 
     `heads` are those of a commit that changed nothing; `is_first`: no write was sent for it before.
     """
-    caller, replay = work.caller, work.replay.copy()
+    caller, parts, replay = work.caller, share.parts, work.replay.copy()
     if replay["kind"] == "table":
         found = published.get(work.commits[0].target)
         head = found[1] if found is not None else next(iter(heads), None)
         if head is not None:
             replay["id"] = head.id
-    replay["tables"] = [
-        {
-            "namespace": target[0],
-            "name": target[1],
-            "metadata-location": published[target][1].metadata_location,
-            "snapshot-ids": [snapshot.snapshot_id for snapshot in added_snapshots(updates)],
-        }
-        for target, updates in share.parts
-    ]
+    if len(parts) == 1:
+        replay["tables"] = (_describe(parts[0], published),)
+    else:
+        replay["tables"] = [_describe(part, published) for part in parts]
     return PutKey(
         KeyRecord(
             key=work.key,
@@ -108,13 +106,25 @@ def key_operation(
     )
 
 
+def _describe(part: Part, published: Published) -> dict[str, object]:
+    """What a replayed answer says of a table."""
+    target, updates = part
+    return {
+        "namespace": target[0],
+        "name": target[1],
+        "metadata-location": published[target][1].metadata_location,
+        "snapshot-ids": tuple(map(_ID_OF, added_snapshots(updates))),
+    }
+
+
 def event_operations(
     works: Sequence[Work], shares: Sequence[Share], published: Published, *, now_ms: int
 ) -> list[PutEvent]:
     """Rows of the outbox: one for each member and table, but one for all members that share a snapshot."""
-    if len(shares) == 1 and len(shares[0].parts) == 1:
+    if len(shares) == 1:
         (share,) = shares
-        return [_event(works[share.member], share.parts[0], published, now_ms)]
+        if len(share.parts) == 1 and share.shares_with is None:
+            return [_event(works[share.member], share.parts[0], published, now_ms)]
     folded: dict[int, list[Work]] = {}
     for share in shares:
         if share.shares_with is not None:
@@ -129,7 +139,7 @@ def event_operations(
 
 def _event(
     work: Work,
-    part: tuple[Target, tuple[TableUpdate, ...]],
+    part: Part,
     published: Published,
     now_ms: int,
     event_count: int = 1,
@@ -139,7 +149,7 @@ def _event(
     target, updates = part
     candidate, head = published[target]
     envelope, added, encoded = head.metadata.envelope, added_snapshots(updates), _ENCODE(updates)
-    ids = tuple([snapshot.snapshot_id for snapshot in added])
+    ids: tuple[int, ...] = tuple(map(_ID_OF, added))
     payload: dict[str, object] = {
         "table-uuid": envelope.table_uuid,
         "metadata-location": head.metadata_location,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from time import perf_counter, time
 
+import msgspec
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
@@ -22,7 +23,7 @@ _NEW_MAX = 1000
 class Series:
     """What was observed under one set of labels. Thread-safe."""
 
-    __slots__ = ("_bounds", "_counts", "_lock", "_new", "_sum", "created_s")
+    __slots__ = ("_bounds", "_counts", "_lock", "_new", "_note", "_sum", "created_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._lock = threading.Lock()
@@ -30,13 +31,13 @@ class Series:
         self._counts = [0] * (len(bounds) + 1)  # the last is for what is above all bounds
         self._sum = 0.0
         self._new: list[float] = []  # observed and not counted yet
+        self._note = self._new.append
         self.created_s = time()
 
     def observe(self, value: float) -> None:
         """Count one; on a bound it is below it."""
-        new = self._new
-        new.append(value)
-        if len(new) >= _NEW_MAX:
+        self._note(value)
+        if len(self._new) >= _NEW_MAX:
             with self._lock:
                 self._count()
 
@@ -70,19 +71,17 @@ class _Labelled(dict[tuple[str, ...], Series]):
         return self.setdefault(values, Series(self._bounds))  # of two threads, both get the first one's
 
 
-class Timing:
+class Timing(msgspec.Struct):
     """From its beginning to its end; used once."""
 
-    __slots__ = ("_series", "_started")
-
-    def __init__(self, series: Series) -> None:
-        self._series = series
+    series: Series
+    started: float = 0.0
 
     def __enter__(self) -> None:
-        self._started = perf_counter()
+        self.started = perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self._series.observe(perf_counter() - self._started)
+        self.series.observe(perf_counter() - self.started)
 
 
 class Histogram(Collector):

@@ -67,14 +67,13 @@ class LateFiles:
 
     def add(self, files: Sequence[tuple[str, bytes]]) -> None:
         """A swap that brings these files is about to be sent. Raises LocationRefused for one that is not allowed."""
-        allow, size_bytes = self._allow, 0
-        for location, data in files:
+        late, allow = dict(files), self._allow
+        for location in late:
             allow(location)
-            size_bytes += len(data)
         with self._lock:
-            self._unwritten.update(files)
-            self._waiting.update(files)
-            self._bytes += size_bytes
+            self._unwritten.update(late)
+            self._waiting.update(late)
+            self._bytes += sum(map(len, late.values()))
 
     def recall(self, location: str) -> bool:
         """This file is not wanted. True: it was not written, and will not be."""

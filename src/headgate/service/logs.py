@@ -17,10 +17,12 @@ from functools import lru_cache
 from typing import TextIO
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.service.log_stream import LogStream
 
 LOGGER = logging.getLogger("headgate")
+_ROOT = logging.root
 _COMMIT = "commit"
 
 _HIDDEN = "[redacted]"
@@ -73,7 +75,7 @@ def redact_value(name: str, value: object) -> object:
     return redact(str(value))
 
 
-_ENCODE = msgspec.json.Encoder().encode
+_ENCODE_LINES = msgspec.json.Encoder().encode_lines
 
 
 @lru_cache(maxsize=4)
@@ -182,25 +184,26 @@ def log_commits(commits: Sequence[CommitLine]) -> None:
     """One line for each. They are written at once: every write lets go of the interpreter, and waits to get it back."""
     if not commits or not LOGGER.isEnabledFor(logging.INFO):
         return
-    lines = [
-        msgspec.structs.replace(
-            commit,
-            table=_redact_name(commit.table),
-            elapsed_ms=int(commit.elapsed_ms * 1000 + 0.5) / 1000,  # `round` takes ten times as long
-        )
-        for commit in commits
-    ]
+    lines = list(map(_clean, commits))
     if (stream := _find_stream()) is None:
         LOGGER.info("%s", _COMMIT, extra={"clean_lines": lines})
     else:  # a record, its handler and its formatter take five times as long as the line itself
         stream.write_bytes(encode_commits(lines, created_s=time.time()) + b"\n")
 
 
+def _clean(commit: CommitLine) -> CommitLine:
+    """Without what looks like a credential, and with its time to the microsecond."""
+    elapsed_ms = int(commit.elapsed_ms * 1000 + 0.5) / 1000  # `round` takes ten times as long
+    return replace(commit, table=_redact_name(commit.table), elapsed_ms=elapsed_ms)
+
+
 def encode_commits(lines: Sequence[CommitLine], *, created_s: float) -> bytes:
     """The lines, but for the end of the last. Their values are printed as they are."""
     second = int(created_s)
     begin = _begin_commits(second) + _MILLIS[int((created_s - second) * 1000)] + _BEHIND_MILLIS
-    text = begin + (b"\n" + begin).join([_ENCODE(line)[1:] for line in lines])
+    text = begin + _ENCODE_LINES(lines)[1:-1]
+    if len(lines) > 1:  # a line break is escaped within a value, so what comes behind one is the next line
+        text = text.replace(b"\n{", b"\n" + begin)
     if text.isascii():  # what is not would have to be escaped
         return text
     head = json.loads(begin[:-1] + b"}")
@@ -219,7 +222,7 @@ _BEHIND_MILLIS = b'Z","level":"info","logger":"%b","message":"%b",' % (LOGGER.na
 
 def _find_stream() -> LogStream | None:
     """Where the lines of our logger end up, if nobody but our own handler has anything to do with them."""
-    handlers = logging.root.handlers
+    handlers = _ROOT.handlers
     if len(handlers) != 1 or LOGGER.handlers or LOGGER.filters or not LOGGER.propagate:
         return None
     return handlers[0].find_stream() if isinstance(handlers[0], _Handler) else None
