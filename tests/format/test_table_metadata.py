@@ -438,6 +438,15 @@ def test_a_plain_file_over_the_limit_is_too_large() -> None:
         inflate(bytes(METADATA_BYTES_MAX + 1), location="x")
 
 
+def test_a_partition_field_whose_id_is_null_is_numbered_like_one_without_an_id() -> None:
+    raw = json.loads((GOLDEN / "table_v3.json").read_bytes())
+    wanted = read(json.dumps(raw).encode())
+    raw["partition-specs"][1]["fields"][0]["field-id"] = None
+    assert read(json.dumps(raw).encode()) == wanted
+    del raw["partition-specs"][1]["fields"][0]["field-id"]
+    assert read(json.dumps(raw).encode()) == wanted
+
+
 @settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_no_damage_to_a_file_raises_anything_but_our_errors(data: st.DataObject) -> None:

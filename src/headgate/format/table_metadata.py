@@ -226,7 +226,11 @@ def _fill_in_v1(raw: dict[str, Any], uuid: str) -> None:
 
 
 def _number_fields(spec: dict[str, Any]) -> dict[str, Any]:
-    fields = [{"field-id": PARTITION_ID_START + i, **field} for i, field in enumerate(spec["fields"])]
+    """Fields that have no id, or null for one, get that of their place."""
+    fields = [
+        {**field, "field-id": PARTITION_ID_START + i} if field.get("field-id") is None else field
+        for i, field in enumerate(spec["fields"])
+    ]
     return {**spec, "fields": fields}
 
 
