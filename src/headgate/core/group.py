@@ -201,7 +201,7 @@ class Group:
             done = yield from append_at_once(
                 taken.changes[0],
                 head.metadata,
-                seed=f"{terms.key}/{taken.name}/0",
+                seed=seed_of(terms.key, commit.target),
                 now_ms=terms.now_ms,
                 previous_file=head.checkpoint,
             )
@@ -224,7 +224,7 @@ class Group:
         if not parse_rebase(table.head.metadata.envelope.properties):
             return False
         trail = _Trail([], [], table.head.metadata)
-        seed = f"{key}/{'.'.join((*commit.target[0], commit.target[1]))}/0"
+        seed = seed_of(key, commit.target)
         try:
             rebased = yield from _track(
                 rebase_commit(commit, table.head.metadata, now_ms=self._now_ms, seed=seed), trail.written
@@ -323,6 +323,11 @@ class Group:
         self._shares.extend(Share(index, parts, shares_with=first) for index, *_ in fold.appends[1:])
 
 
+def seed_of(key: str, target: Target, place: int = 0) -> str:
+    """From which the id of a snapshot is drawn: the same in every attempt, and another for each change of a commit."""
+    return f"{key}/{'.'.join((*target[0], target[1]))}/{place}"
+
+
 def _check_count(commits: tuple[TableCommit, ...]) -> None:
     changes = 0
     for commit in commits:
@@ -396,7 +401,7 @@ def _judge_one(
         if table is None:
             raise BadInput("a table needs a schema before its first change", field=change.field)
         trail.table = table
-        seed = f"{terms.key}/{taken.name}/{i}"
+        seed = seed_of(terms.key, taken.commit.target, i)
         planned = yield from plan_change(
             change, table, seed=seed, now_ms=terms.now_ms, written=trail.written, own=own
         )

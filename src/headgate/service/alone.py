@@ -20,11 +20,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headgate.core.append_at_once import AtOnce, append_at_once, is_blind_append
-from headgate.core.build import AppendFiles, PlanReply
+from headgate.core.build import Appended, AppendFiles
 from headgate.core.change import ChangeUpdate
-from headgate.core.commit import Candidate, Committed, Head, Loaded, Reply, Share, Swap, TableCommit, Verdict
+from headgate.core.commit import Candidate, Committed, Head, Loaded, Share, Swap, TableCommit, Verdict
+from headgate.core.group import seed_of
 from headgate.core.intake import take_in
+from headgate.core.manifest_list import ManifestList
 from headgate.core.requirements import find_failed
+from headgate.core.taken import Change
 from headgate.core.window import ReadManifestList
 from headgate.errors import CommitUnknown, HeadgateError
 from headgate.service.commit_records import Work
@@ -32,6 +35,7 @@ from headgate.service.gate import GroupUnderWay, Pause
 from headgate.service.group_run import GroupRun
 from headgate.service.journal import Tail
 from headgate.service.logs import CommitLine, log_commits
+from headgate.service.outbox import Write
 from headgate.service.publishing import Prepared, cleans_up, name_head, records_of, settle_swapped
 from headgate.service.services import Services
 from headgate.service.swaps import swap_operation
@@ -55,9 +59,10 @@ class _Built(NamedTuple):
     """What is to be swapped, and what the conversation would have been told up to here."""
 
     candidate: Candidate
-    head: Head
     prepared: Prepared
-    replies: tuple[Reply, ...]
+    now_ms: int
+    manifests: ManifestList
+    appended: Appended
 
 
 class AloneRun:
@@ -72,29 +77,38 @@ class AloneRun:
     def go_on(self, *, may_wait: bool) -> bool | Pause:
         """To its end, or where it may not wait to a pause."""
         if self._general is None:
-            started = time.perf_counter()
-            built = None if may_wait else self._build()
-            if built is not None:
-                try:
-                    with self._services.metrics.time_store("swap"), self._services.store.at_once():
-                        refused = self._services.store.write(built.prepared.operations)
-                except HeadgateError as error:
-                    self._general = self._take_over(built, in_doubt=isinstance(error, CommitUnknown))
-                else:
-                    if refused is None:
-                        self._tell(built, started)
-                        return True
-                    self._general = self._take_over(built, in_doubt=False)
-            else:
-                self._general = self._begin()
+            if not may_wait and self._has_landed():
+                return True
+            self._general = self._general or self._begin()
         return self._general.go_on(may_wait=may_wait)
+
+    def _has_landed(self) -> bool:
+        """Try it; if it did not land, it goes on in a conversation, which may have been begun for what was tried."""
+        started = time.perf_counter()
+        services, built = self._services, self._build()
+        if built is None:
+            return False
+        in_doubt = False
+        try:
+            with services.store.at_once():
+                is_refused = services.store.write(built.prepared.operations) is not None
+        except HeadgateError as error:
+            is_refused, in_doubt = True, isinstance(error, CommitUnknown)
+        finally:
+            services.metrics.store_seconds.find("swap").observe(time.perf_counter() - started)
+        if is_refused:
+            self._general = self._take_over(built, in_doubt=in_doubt)
+            return False
+        self._tell(built, started)
+        return True
 
     def _begin(self) -> GroupRun:
         return GroupRun(self._services, (self._work,), self._answer, trusts_cache=True)
 
     def _take_over(self, built: _Built, *, in_doubt: bool) -> GroupRun:
         run = self._begin()
-        run.take_over(built.replies, built.prepared, in_doubt=in_doubt)
+        loaded = Loaded((built.candidate.base,), _NOBODY, built.now_ms, is_hint=True)
+        run.take_over((loaded, built.manifests, built.appended), built.prepared, in_doubt=in_doubt)
         return run
 
     # --- building ----------------------------------------------------------------------------------------
@@ -102,63 +116,63 @@ class AloneRun:
     def _build(self) -> _Built | None:
         """None: it is for the general way, and nothing was written."""
         services, commit = self._services, self._commit
-        hint, journal = services.heads.peek((commit.target,)), services.journal
-        if hint is None or cleans_up(hint[0].metadata) or not (journal.takes(0) and journal.takes_late(0)):
+        head, journal, update = services.heads.find_hint(commit.target), services.journal, commit.updates[0]
+        if head is None or not isinstance(update, ChangeUpdate) or cleans_up(head.metadata):
             return None
-        head, now_ms = hint[0], services.clock_ms()
-        files: list[tuple[str, bytes, Tail | None]] = []
+        # They are few bytes beside those that may be late, so they are not counted first.
+        if not (journal.takes(0) and journal.takes_late(0)):
+            return None
+        if commit.requirements and find_failed(commit.requirements, head.metadata) is not None:
+            return None
+        now_ms, late, journalled = services.clock_ms(), list[tuple[str, bytes]](), list[PutFile]()
+
+        def write(location: str, data: bytes, tail: Tail | None = None) -> None:
+            late.append((location, data))
+            journalled.append(journal.entry(location, data, tail))
+
         try:
-            planned = self._plan(head, now_ms, files)
+            change = take_in(
+                update, head.metadata, field=commit.path("updates[0]"), policy=services.locations
+            )
+            planned = self._plan(change, head, now_ms, write)
             if planned is None:
                 return None
-            done, replies = planned
-            late = [(location, data) for location, data, _ in files]
-            if not journal.takes_late(sum([len(data) for _, data in late])):
-                return None
+            done, manifests, appended = planned
             journal.late.add(late)
         except HeadgateError:
             return None
         candidate = Candidate(commit.target, head, done.metadata, done.written, done.updates)
-        return self._prepare(candidate, head, [journal.entry(*file) for file in files], replies)
+        return _Built(candidate, self._prepare(candidate, head, journalled), now_ms, manifests, appended)
 
     def _plan(
-        self, head: Head, now_ms: int, files: list[tuple[str, bytes, Tail | None]]
-    ) -> tuple[AtOnce, tuple[Reply, ...]] | None:
-        """The table with one more snapshot, what the conversation would have been told, and the files that it needs."""
-        services, commit = self._services, self._commit
-        metadata, manifests = head.metadata, services.manifests
-        update = commit.updates[0]
-        failed = find_failed(commit.requirements, metadata) if commit.requirements else None
-        if failed is not None or not isinstance(update, ChangeUpdate):
-            return None
-        change = take_in(update, metadata, field=commit.path("updates[0]"), policy=services.locations)
-        name = ".".join((*commit.target[0], commit.target[1]))
+        self, change: Change, head: Head, now_ms: int, write: Write
+    ) -> tuple[AtOnce, ManifestList, Appended] | None:
+        """The table with one more snapshot, and what the planning was told: the list in front of which it is, the files."""
         planning = append_at_once(
-            change, metadata, seed=f"{self._work.key}/{name}/0", now_ms=now_ms, previous_file=head.checkpoint
+            change,
+            head.metadata,
+            seed=seed_of(self._work.key, self._commit.target),
+            now_ms=now_ms,
+            previous_file=head.checkpoint,
         )
-
-        def write(location: str, data: bytes, tail: Tail | None = None) -> None:
-            files.append((location, data, tail))
-
-        told: list[Reply] = [Loaded((head,), _NOBODY, now_ms, is_hint=True)]
-        reply: PlanReply = None
+        store, manifests, appended = self._services.manifests, None, None
         try:
-            while True:
-                effect = planning.send(reply)
-                if isinstance(effect, AppendFiles):
-                    reply = manifests.append(effect, write)
-                elif isinstance(effect, ReadManifestList) and manifests.holds_list(effect.location):
-                    reply = manifests.read_list(effect.location)
-                else:
-                    return None
-                told.append(reply)
+            effect = next(planning)
+            if not isinstance(effect, ReadManifestList) or not store.holds_list(effect.location):
+                return None
+            manifests = store.read_list(effect.location)
+            effect = planning.send(manifests)
+            if not isinstance(effect, AppendFiles):
+                return None
+            appended = store.append(effect, write)
+            planning.send(appended)
         except StopIteration as stop:
             done: AtOnce | None = stop.value
-        return None if done is None else (done, tuple(told))
+            if done is not None and manifests is not None and appended is not None:
+                return done, manifests, appended
+        return None
 
-    def _prepare(
-        self, candidate: Candidate, base: Head, journalled: list[PutFile], replies: tuple[Reply, ...]
-    ) -> _Built:
+    def _prepare(self, candidate: Candidate, base: Head, journalled: list[PutFile]) -> Prepared:
         """The one write that is left."""
         head = name_head(self._services, candidate, base)
         swap = Swap((candidate,), (), 1, (Share(0, ((candidate.target, candidate.updates),)),))
@@ -167,28 +181,26 @@ class AloneRun:
             *records_of(self._services, (self._work,), swap, (head,)),
             *journalled,
         ]
-        return _Built(candidate, head, Prepared(operations, [head], set(), journalled), replies)
+        return Prepared(operations, [head], set(), journalled)
 
     # --- when it has landed ------------------------------------------------------------------------------
 
     def _tell(self, built: _Built, started: float) -> None:
         """Whoever waits is told first; then what is left to do is done."""
-        services, candidate, head, base = self._services, built.candidate, built.head, built.candidate.base
+        services, candidate, head = self._services, built.candidate, built.prepared.heads[0]
         services.metrics.count_commit("committed")
         self._answer(0, Committed((head,), (candidate,)))
-        services.metrics.group_size.observe(1)
         elapsed_ms = (time.perf_counter() - started) * 1000
+        services.metrics.group_size.observe(1)
         settle_swapped(services, built.prepared, (candidate,))
-        log_commits(
-            (
-                CommitLine(
-                    table=".".join((*candidate.target[0], candidate.target[1])),
-                    key=self._work.key,
-                    attempt=1,
-                    base=None if base is None else base.metadata.envelope.current_snapshot_id,
-                    head=head.metadata.envelope.current_snapshot_id,
-                    verdict="committed",
-                    elapsed_ms=elapsed_ms,
-                ),
-            )
+        (namespace, name), base = candidate.target, candidate.base
+        line = CommitLine(
+            table=".".join((*namespace, name)),
+            key=self._work.key,
+            attempt=1,
+            base=None if base is None else base.metadata.envelope.current_snapshot_id,
+            head=head.metadata.envelope.current_snapshot_id,
+            verdict="committed",
+            elapsed_ms=elapsed_ms,
         )
+        log_commits((line,))

@@ -16,6 +16,7 @@ from headgate.format.table_metadata import decode_envelope
 from headgate.store.base import Entry, EntryId, Kind, Store, Stream
 
 Cached = tuple[Head, int]  # a head and its epoch
+_NO_ID = EntryId("")
 
 
 class HeadCache:
@@ -63,6 +64,11 @@ class HeadCache:
             return tuple([self._heads[self._ids[target]][0] for target in targets])
         except KeyError:
             return None
+
+    def find_hint(self, target: Target) -> Head | None:
+        """As `peek`, of one table."""
+        cached = self._heads.get(self._ids.get(target, _NO_ID))
+        return None if cached is None else cached[0]
 
     def put(self, target: Target, head: Head, *, epoch: int) -> None:
         """Remember a head whose epoch is known."""
