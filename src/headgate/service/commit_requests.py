@@ -12,7 +12,7 @@ from functools import lru_cache
 from http import HTTPStatus
 
 from headgate.core.apply import Applying, find_format_version
-from headgate.core.change import Action, ChangeUpdate, Overwrite, action_of
+from headgate.core.change import Action, Append, ChangeUpdate, Overwrite, action_of
 from headgate.core.commit import Head, TableCommit, Target
 from headgate.core.group import CHANGES_MAX
 from headgate.core.intake import take_in
@@ -44,6 +44,9 @@ from headgate.service.table_requests import CommitTableRequest
 
 TABLES_PER_TRANSACTION_MAX = 1000
 EVENT = "commit-table"
+_OK = int(HTTPStatus.OK)
+# How the answer to one table's commit is rebuilt, by the role that it took. Never changed.
+_REPLAYS: dict[Role, dict[str, object]] = {role: {"kind": "table", "role": role.value} for role in Role}
 
 # What changes a table's data; everything else changes what the table is, and needs more.
 _DATA_UPDATES = (
@@ -98,7 +101,7 @@ def plan_table(
             raise BadInput(
                 f"the body is for {dotted(named)}, the path for {dotted(target)}", field="identifier"
             )
-    if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
+    if request.requirements and any(isinstance(given, AssertCreate) for given in request.requirements):
         check_target(*target, field="")
     refuse_impossible(target)
     role = role_for(request.updates)
@@ -107,8 +110,8 @@ def plan_table(
         caller=caller,
         key=caller.key or services.new_uuid(),
         commits=(commit,),
-        replay={"kind": "table", "role": role.value},
-        status=HTTPStatus.OK,
+        replay=_REPLAYS[role],
+        status=_OK,
         event=EVENT,
         fold=fold,
     )
@@ -148,6 +151,8 @@ def plan_transaction(services: Services, caller: Caller, changes: Sequence[Commi
 def role_for(updates: Sequence[TableUpdate | ChangeUpdate]) -> Role:
     """By intent: only what we build ourselves can be known to add files and nothing else."""
     found = Role.INSERT
+    if len(updates) == 1 and type(only := updates[0]) is Append and not only.create_branch:
+        return found  # as it almost always is
     adds = tells = False
     for update in updates:
         if isinstance(update, ChangeUpdate):
@@ -177,9 +182,10 @@ def vet(
             base_snapshot_id=request.base_snapshot_id,
             branch=request.branch,
         )
-    commit = TableCommit(target, request.requirements, request.updates, reads)
-    creates = commit.creates()
-    if creates and len(request.requirements) > 1:
+    requirements = request.requirements
+    commit = TableCommit(target, requirements, request.updates, reads)
+    creates = bool(requirements) and commit.creates()
+    if creates and len(requirements) > 1:
         raise BadInput("Invalid create requirements: assert-create stands alone", field="requirements")
     for manifest_list in check_updates(request.updates, services.locations):
         # What the service did not build, it checks: a snapshot without its manifest list is no snapshot.

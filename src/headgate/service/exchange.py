@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from http import HTTPStatus
 
 import msgspec
@@ -171,6 +172,7 @@ def text_reply(text: bytes, content_type: str) -> Reply:
     return Reply(HTTPStatus.OK, (text,), (), content_type)
 
 
+@lru_cache(maxsize=256)
 def split_levels(text: str) -> tuple[str, ...]:
     """The levels of a namespace on the wire; the empty text is the root."""
     return tuple(text.split(LEVEL_SEPARATOR)) if text else ()

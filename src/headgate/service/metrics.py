@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from headgate.service.histogram import Histogram
 from headgate.service.logs import count_dropped
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+_NEW_MAX = 1000
 _LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -25,24 +27,34 @@ class _Tally(Collector):
     def __init__(self, name: str, text: str, labels: tuple[str, ...]) -> None:
         self._name, self._text, self._labels = name, text, labels
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str | int, ...], int] = {}
+        self._counts: collections.Counter[tuple[str | int, ...]] = collections.Counter()
         self._created_s: dict[tuple[str | int, ...], float] = {}
+        self._new: list[tuple[str | int, ...]] = []  # told of and not counted yet
 
     def count(self, *values: str | int) -> None:
         """One more with these values of the labels, which are a closed set."""
-        with self._lock:
-            count = self._counts.get(values)
-            if count is None:
-                count, self._created_s[values] = 0, time.time()
-            self._counts[values] = count + 1
+        if values not in self._created_s:
+            self._created_s.setdefault(values, time.time())
+        new = self._new
+        new.append(values)
+        if len(new) >= _NEW_MAX:
+            with self._lock:
+                self._add_up()
 
     def collect(self) -> Iterable[Metric]:
         """As a counter of Prometheus."""
         metric = CounterMetricFamily(self._name, self._text, labels=self._labels)
         with self._lock:
+            self._add_up()
             for values, count in self._counts.items():
                 metric.add_metric([str(value) for value in values], count, self._created_s[values])
         return (metric,)
+
+    def _add_up(self) -> None:
+        """With the lock held. Others may count meanwhile, at the end of the same list."""
+        new = self._new[:]
+        del self._new[: len(new)]
+        self._counts.update(new)
 
 
 class _DroppedLines(Collector):

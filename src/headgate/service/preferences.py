@@ -6,50 +6,62 @@ import time
 from collections.abc import Mapping
 from functools import lru_cache
 
+from headgate.core.value import Record
+
 HEADER = "prefer"
+_FOLDS = {"fold": True, "chain": False}
 
 
-def wants_minimal(headers: Mapping[str, str]) -> bool:
-    """Whether the first `return` preference is `minimal`; of two of one name the first counts."""
-    value = _find(headers, "return")
-    return value is not None and value.lower() == "minimal"
+class Preferences(Record):
+    """All that a header says and we know. Of two preferences of one name the first counts."""
+
+    is_minimal: bool = False  # `return=minimal`
+    is_async: bool = False  # `respond-async`: an acknowledgement will do, and the verdict is asked for later
+    fold: bool | None = (
+        None  # `group=fold`: an append may share its snapshot; `group=chain`: it may not; None: not said
+    )
+    wait: str | None = None  # `wait=<seconds>` that the client would wait for an answer, as it says so
+    wait_s: int | None = None  # the same, if it is a plain number
 
 
-def wants_async(headers: Mapping[str, str]) -> bool:
-    """Whether an acknowledgement will do, and the verdict is asked for later."""
-    return _find(headers, "respond-async") is not None
+_NONE = Preferences()
 
 
-def find_wait(headers: Mapping[str, str]) -> str | None:
-    """How many seconds the client would wait for an answer, as it says so; None when it does not."""
-    return _find(headers, "wait")
-
-
-def _find(headers: Mapping[str, str], wanted: str) -> str | None:
-    """The value of a preference, empty when it has none; None when it is not there."""
+def read_preferences(headers: Mapping[str, str]) -> Preferences:
+    """The preferences of a request."""
     text = headers.get(HEADER)
-    return None if text is None else _parse(text).get(wanted)
+    return _NONE if text is None else _parse(text)
 
 
 @lru_cache(maxsize=256)
-def _parse(text: str) -> Mapping[str, str]:
-    """All preferences of a header; clients send few different ones."""
+def _parse(text: str) -> Preferences:
+    """Clients send few different ones."""
     found: dict[str, str] = {}
     for preference in text.split(","):
         name, _, value = preference.partition(";")[0].partition("=")
         found.setdefault(name.strip().lower(), value.strip().strip('"'))
-    return found
+    wait = found.get("wait")
+    is_number = wait is not None and wait.isascii() and wait.isdigit() and len(wait) <= 6
+    return Preferences(
+        is_minimal=found.get("return", "").lower() == "minimal",
+        is_async="respond-async" in found,
+        fold=_FOLDS.get(found.get("group", "").lower()),
+        wait=wait,
+        wait_s=int(wait) if is_number and wait is not None else None,
+    )
 
 
-def wants_fold(headers: Mapping[str, str]) -> bool | None:
-    """Whether an append may share its snapshot with others (`group=fold`), or not (`group=chain`); None: not said."""
-    value = _find(headers, "group")
-    return {"fold": True, "chain": False}.get((value or "").lower())
+def wants_minimal(headers: Mapping[str, str]) -> bool:
+    """Whether the answer need not tell what was there before."""
+    return read_preferences(headers).is_minimal
 
 
-def find_deadline(headers: Mapping[str, str]) -> float | None:
-    """When the client's patience ends (`wait=<seconds>`), by the monotonic clock; None when it does not say."""
-    value = find_wait(headers)
-    if value is None or not value.isascii() or not value.isdigit() or len(value) > 6:
-        return None
-    return time.monotonic() + int(value)
+def find_wait(headers: Mapping[str, str]) -> str | None:
+    """How many seconds the client would wait for an answer, as it says so; None when it does not."""
+    return read_preferences(headers).wait
+
+
+def find_deadline(preferences: Preferences) -> float | None:
+    """When the client's patience ends, by the monotonic clock; None when it does not say."""
+    wait_s = preferences.wait_s
+    return None if wait_s is None else time.monotonic() + wait_s

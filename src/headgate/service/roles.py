@@ -47,7 +47,7 @@ def includes(role: Role, needed: Role) -> bool:
 
 def require(caller: Caller, needed: Role) -> None:
     """Refuse a caller whose role is below the one needed."""
-    if not includes(caller.role, needed):
+    if _ORDER[caller.role] < _ORDER[needed]:
         raise Forbidden(
             f"not allowed: principal={caller.principal} role={caller.role.value} needs={needed.value}",
             needs=needed.value,

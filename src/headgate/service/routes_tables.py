@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from headgate.core.commit import Committed, Head, Target
+from headgate.core.commit import Committed, Head, Target, Verdict
 from headgate.core.table import TableMetadata
+from headgate.core.value import Record
 from headgate.errors import BadInput, HeadgateError, Unsupported
 from headgate.format.strict_json import decode_into
 from headgate.format.table_metadata import METADATA_BYTES_MAX, encode_parts, inflate
 from headgate.service import jobs, table_lifecycle, tables
-from headgate.service.commit_records import Landed, landed_in
+from headgate.service.commit_records import Landed, Work, landed_in
 from headgate.service.commit_requests import check_target, plan_table, plan_transaction
 from headgate.service.commits import run_commit, submit_commit
 from headgate.service.exchange import (
@@ -25,11 +26,12 @@ from headgate.service.exchange import (
     no_content,
     not_modified,
     parts_reply,
+    split_levels,
 )
 from headgate.service.namespaces import load_namespace
 from headgate.service.paging import read_page
 from headgate.service.placement import folder_of
-from headgate.service.preferences import find_deadline, wants_async, wants_fold, wants_minimal
+from headgate.service.preferences import Preferences, find_deadline, read_preferences, wants_minimal
 from headgate.service.roles import Role
 from headgate.service.services import Services
 from headgate.service.table_requests import (
@@ -42,7 +44,8 @@ from headgate.service.table_requests import (
 
 
 def _target(request: Request) -> Target:
-    return request.namespace, request.params["table"]
+    params = request.params
+    return split_levels(params["namespace"]), params["table"]
 
 
 def _etag(head: Head, *, refs_only: bool = False) -> str:
@@ -65,16 +68,16 @@ def _table_reply(
 def _minimal_reply(head: Head, landed: Landed | None) -> Reply:
     """What a commit brought and nothing of what was there before; expired snapshots are left out."""
     metadata = head.metadata
+    envelope = metadata.envelope
     ids = () if landed is None else landed.snapshot_ids
     added = [snapshot for id_ in ids if (snapshot := metadata.find_snapshot(id_)) is not None]
-    current = metadata.envelope.current_snapshot_id
     body = {
         "metadata-location": head.metadata_location if landed is None else landed.metadata_location,
-        "snapshot-id": ids[-1] if ids else current,
+        "snapshot-id": ids[-1] if ids else envelope.current_snapshot_id,
         "snapshots": added,
-        "sequence-number": added[-1].sequence_number if added else metadata.envelope.last_sequence_number,
+        "sequence-number": added[-1].sequence_number if added else envelope.last_sequence_number,
     }
-    return json_reply(body, headers=(("preference-applied", "return=minimal"),))
+    return json_reply(body, headers=_IS_MINIMAL)
 
 
 def list_tables(services: Services, request: Request) -> Reply:
@@ -127,42 +130,61 @@ def table_exists(services: Services, request: Request) -> Reply:
     return no_content()
 
 
-def commit_table(services: Services, request: Request) -> Reply:
-    """POST /v1/namespaces/{namespace}/tables/{table}"""
-    body = decode_into(CommitTableRequest, request.body, max_depth=request.json_depth_max)
-    target = _target(request)
-    if wants_async(request.headers):
-        return jobs.accept_table(services, request, target, body)
-    work = plan_table(services, request.caller, target, body, fold=wants_fold(request.headers))
-    deadline = find_deadline(request.headers)
+class _Commit(Record, gc=True):
+    """A commit of one table that is queued, and what answers it."""
 
-    def finish(verdict: Committed) -> Reply:
-        head, landed = tables.describe_commit(services, work, verdict)
-        if wants_minimal(request.headers):
+    services: Services
+    work: Work
+    preferences: Preferences
+    deadline: float | None
+    is_small: bool
+
+    def start(self, done: Callable[[Verdict], None]) -> None:
+        """Queue it."""
+        submit_commit(self.services, self.work, done, deadline=self.deadline, is_small=self.is_small)
+
+    def finish(self, verdict: Committed) -> Reply:
+        """The answer to a commit that landed."""
+        head, landed = tables.describe_commit(self.services, self.work, verdict)
+        if self.preferences.is_minimal:
             return _minimal_reply(head, landed)
-        tables.write_late(services)
+        tables.write_late(self.services)
         return _table_reply(head, head.metadata, with_config=False)
 
-    if work.commits[0].creates():
-        return finish(run_commit(services, work))
-    is_small = len(request.body) <= _QUICK_BYTES_MAX
-    return later(
-        lambda done: submit_commit(services, work, done, deadline=deadline, is_small=is_small), finish
-    )
+
+def commit_table(services: Services, request: Request) -> Reply:
+    """POST /v1/namespaces/{namespace}/tables/{table}"""
+    return _commit_table(services, request, read_preferences(request.headers))
+
+
+def _commit_table(services: Services, request: Request, preferences: Preferences) -> Reply:
+    body = decode_into(CommitTableRequest, request.body, max_depth=request.json_depth_max)
+    target = _target(request)
+    if preferences.is_async:
+        return jobs.accept_table(services, request, target, body)
+    work = plan_table(services, request.caller, target, body, fold=preferences.fold)
+    deadline = None if preferences.wait_s is None else find_deadline(preferences)
+    commit = _Commit(services, work, preferences, deadline, len(request.body) <= _QUICK_BYTES_MAX)
+    if body.requirements and work.commits[0].creates():
+        return commit.finish(run_commit(services, work))
+    return later(commit.start, commit.finish)
 
 
 def commit_quickly(services: Services, request: Request) -> Reply | None:
     """As `commit_table`, on the event loop: for small requests of changes, which need nothing but their head."""
-    body = request.body
-    if len(body) > _QUICK_BYTES_MAX:
+    body, preferences = request.body, read_preferences(request.headers)
+    if (
+        len(body) > _QUICK_BYTES_MAX
+        or preferences.is_async  # to acknowledge it is to write it
+        # Words of requests that look at files or namespaces before they are queued, or are answered by another road.
+        or b"add-snapshot" in body
+        or b"assert-create" in body
+        or b"statistics" in body
+        or b"\\u" in body  # an escape, which may spell such a word
+    ):
         return None
-    if wants_async(request.headers):
-        return None  # to acknowledge it is to write it
-    for word in _NEEDS_WORKER:
-        if word in body:
-            return None
     try:
-        return commit_table(services, request)
+        return _commit_table(services, request, preferences)
     except HeadgateError:
         if request.caller.key is None:
             raise
@@ -194,7 +216,7 @@ def rename_table(services: Services, request: Request) -> Reply:
 def commit_transaction(services: Services, request: Request) -> Reply:
     """POST /v1/transactions/commit"""
     body = decode_into(CommitTransactionRequest, request.body, max_depth=request.json_depth_max)
-    if wants_async(request.headers):
+    if read_preferences(request.headers).is_async:
         return jobs.accept_transaction(services, request, body.table_changes)
     run_commit(services, plan_transaction(services, request.caller, body.table_changes))
     return no_content()
@@ -229,9 +251,7 @@ def replay_unregistered(services: Services, request: Request, stored: Mapping[st
 
 
 _QUICK_BYTES_MAX = 64 << 10
-# Words of requests that look at files or namespaces before they are queued, or are answered by another road.
-# So do those with escapes, which may spell such a word.
-_NEEDS_WORKER = (b"add-snapshot", b"assert-create", b"statistics", b"\\u")
+_IS_MINIMAL = (("preference-applied", "return=minimal"),)
 _ALL = "/v1/namespaces/{namespace}/tables"
 _ONE = "/v1/namespaces/{namespace}/tables/{table}"
 
