@@ -16,9 +16,9 @@ import msgspec
 import uvicorn
 
 from bench.fine import Step, make_floor
-from headgate.service.app import Answer
 from headgate.service.exchange import Reply
 from headgate.service.http_wire import Scope
+from headgate.service.reception import Answer
 from headgate.service.server import configure, tune_interpreter
 from headgate.service.settings import Settings
 

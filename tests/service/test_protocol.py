@@ -10,9 +10,9 @@ import pytest
 from uvicorn.server import ServerState
 
 from headgate.errors import InvariantBroken
-from headgate.service.app import Answer
 from headgate.service.exchange import JSON, Reply
 from headgate.service.http_wire import Scope, encode_reply
+from headgate.service.reception import Answer
 from headgate.service.server import BoundedProtocol, configure
 from headgate.service.settings import Settings
 
@@ -175,3 +175,15 @@ def test_an_answer_is_written_as_http(reply: Reply, head: bytes, keep_alive: boo
 def test_a_header_of_two_lines_is_never_written(reply: Reply) -> None:
     with pytest.raises(InvariantBroken):
         encode_reply(reply, "r", keep_alive=True)
+
+
+def test_an_answer_like_an_earlier_one_is_written_with_its_own_id_and_length() -> None:
+    headers = (("etag", '"%d%%"'),)
+    for id_, parts in (("r", (b"a",)), ("a%b", (b"", b"x" * 1000)), ("r", (b"a",))):
+        head, *rest = encode_reply(Reply(200, parts, headers), id_, keep_alive=True)
+        text = f'x-request-id: {id_}\r\netag: "%d%%"\r\ncontent-type: {JSON}\r\n'
+        length = f"content-length: {sum(map(len, parts))}\r\n\r\n"
+        assert head.decode() == f"HTTP/1.1 200 OK\r\n{text}{length}"
+        assert tuple(rest) == parts
+        with pytest.raises(InvariantBroken):
+            encode_reply(Reply(200, parts, headers), f"{id_}\nx", keep_alive=True)

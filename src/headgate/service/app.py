@@ -4,7 +4,8 @@
 
 A commit is queued at its table's gate and answered when that has its verdict; until then no thread waits for it. A
 small one is decoded and queued on the event loop itself: a hop to a worker and back costs more than the work. If it
-also arrived whole, the server offers it to `take`, and it passes the same checks without a task of its own.
+also arrived whole, the server offers it to `take`, and it passes the same checks without a task of its own; and so do
+those that come after it with the same head, which is not read again.
 
 Nothing of the body is read before the token is good, and nothing is done before the role allows it. Below
 `_work` everything is synchronous. `except Exception` stands here and nowhere else in the service.
@@ -20,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Sized
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 from headgate.core.commit import Committed, Verdict
@@ -30,21 +30,21 @@ from headgate.errors import (
     InvariantBroken,
     Overloaded,
     StorageFailed,
-    Unauthenticated,
     without_frames,
 )
 from headgate.service import idempotency
-from headgate.service.auth import ANONYMOUS, Credential, Unproved
-from headgate.service.body import Disconnected, Receive, check_media_type, check_size, read_body
+from headgate.service.auth import ANONYMOUS, Unproved
+from headgate.service.body import Disconnected, Receive, read_body, too_large
 from headgate.service.exchange import Body, Later, Reply, Request, Route, RouteTable
 from headgate.service.http_errors import KeyTaken, crash_reply, error_reply, is_our_failure
-from headgate.service.http_wire import Scope, Send, check_header_size, read_headers, request_id_of, send_reply
+from headgate.service.http_wire import Scope, Send, find_request_id, read_headers, send_reply
 from headgate.service.logs import LOGGER, log, log_crash
 from headgate.service.loop_turns import Turns
 from headgate.service.mailbox import Mailbox
 from headgate.service.patience import Patience
-from headgate.service.roles import Caller, Role, require
-from headgate.service.routing import Match, Router, parse_query
+from headgate.service.reception import Answer, Call, Opened, Reception
+from headgate.service.roles import Caller, Role
+from headgate.service.routing import Match, Router
 from headgate.service.services import Services
 from headgate.service.settings import Settings
 from headgate.service.waiting import Waiters
@@ -56,27 +56,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"
 _NOT_CARRIED = (StopIteration, TimeoutError, CancelledError)
 
 
-@dataclass(slots=True)
-class Call:
-    """A request on its way to its handler."""
-
-    route: Route
-    request: Request
-    credential: Credential | None
-    query_string: bytes  # as sent
-    is_identified: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Pending:
-    """A commit that was queued without a task; `finish` sends its reply."""
-
-    call: Call
-    later: Later
-    finish: Callable[[Reply], None]
-
-
-Answer = Callable[[Reply, str], None]  # takes a reply and the request's id
+# Takes a request with the head of one that was taken, given its body and key; False: serve it as any other.
+TakeAgain = Callable[[Answer, bytes, str | None], bool]
 
 
 class App:
@@ -84,13 +65,14 @@ class App:
 
     def __init__(self, services: Services, settings: Settings, table: RouteTable) -> None:
         self._services, self._settings = services, settings
-        self._replayers = table.replayers
+        self._metrics, self._replayers = services.metrics, table.replayers
         self._router = Router(table.routes)
+        self._reception = Reception(services, settings)
         self._in_flight = 0
         services.metrics.in_flight.set_function(lambda: self._in_flight)  # asked for seldom, changed always
         self._mailbox = Mailbox()
-        self._patience = Patience[_Pending](
-            settings.request_timeout_s, lambda pending: self._settle_pending(pending, None)
+        self._patience = Patience[Call](
+            settings.request_timeout_s, lambda call: self._settle_pending(call, None)
         )
         self._has_newcomers: Callable[[], bool] = lambda: False  # whether connections wait to be accepted
         self._connections: Sized = ()
@@ -110,7 +92,7 @@ class App:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = time.perf_counter()
         headers = read_headers(scope)
-        request_id = request_id_of(headers, self._services)
+        request_id = find_request_id(headers) or self._services.new_uuid()
         route = _UNMATCHED
         try:
             match = self._router.match(scope["method"], scope["raw_path"])
@@ -124,73 +106,95 @@ class App:
         await send_reply(send, reply, request_id, head=scope["method"] == "HEAD")
         self._account(scope["method"], route, reply.status, request_id, time.perf_counter() - started)
 
-    def take(self, scope: Scope, body: bytes, answer: Answer) -> bool:
+    def take(self, scope: Scope, body: bytes, answer: Answer) -> bool | TakeAgain:
         """Serve a request that arrived whole and needs no worker, without a task; False: serve it as any other.
 
-        `answer` is called once, on the event loop: before this returns, or when the commit has its verdict.
+        `answer` is called once, on the event loop: before this returns, or when the commit has its verdict. Of a commit
+        that was queued, what is returned takes those that come with the same head.
         """
         match = self._router.find(scope["method"], scope["raw_path"])
         if match is None or match.route.quick is None or self._in_flight >= self._settings.in_flight_max:
             return False
-        started = time.perf_counter()
+        started_s = time.perf_counter()
         headers = read_headers(scope)
-        request_id = request_id_of(headers, self._services)
+        request_id = find_request_id(headers) or self._services.new_uuid()
+        call = self._reception.begin(scope, match, headers, request_id)
+        call.request.body, call.answer, call.started_s = body, answer, started_s
+        is_taken = self._take(call, headers.get(idempotency.HEADER), scope)
+        return partial(self._take_again, self._reception.keep(call)) if call.later is not None else is_taken
 
-        def finish(reply: Reply) -> None:
-            answer(reply, request_id)
-            elapsed_s = time.perf_counter() - started
-            self._account(scope["method"], match.route.template, reply.status, request_id, elapsed_s)
+    def _take_again(self, opened: Opened, answer: Answer, body: bytes, key: str | None) -> bool:
+        """As `take`, by a head that is known."""
+        if self._in_flight >= self._settings.in_flight_max:
+            return False
+        return self._take(self._reception.begin_again(opened, body, answer), key, None)
 
+    def _take(self, call: Call, key: str | None, scope: Scope | None) -> bool:
+        """Without a scope, the head was checked before."""
+        reception, settings = self._reception, self._settings
         try:
-            call = self._open(scope, headers, match, request_id)
-            check_size(body, self._settings.body_limit_bytes)
-            call.request.body = body
+            if scope is None:
+                reception.check_again(call, key)
+            else:
+                reception.check(call, scope)
+            if len(call.request.body) > settings.body_limit_bytes:
+                raise too_large(settings.body_limit_bytes)
             reply = self._try_quickly(call)
             if reply is None:
                 return False
             if reply.later is not None:
-                self._settle_later(call, reply.later, finish)
+                self._settle_later(call, reply.later)
                 return True
         except Exception as error:  # outermost edge
-            reply = self._explain(error, request_id, match.route.template)
-        finish(reply)
+            reply = self._explain_call(error, call)
+        self._finish(call, reply)
         return True
 
-    def _settle_later(self, call: Call, later: Later, finish: Callable[[Reply], None]) -> None:
+    def _finish(self, call: Call, reply: Reply) -> None:
+        """Answer a call that was taken."""
+        request, answer = call.request, call.answer
+        request_id = request.caller.request_id
+        if answer is not None:
+            answer(reply, request_id)
+        elapsed_s = time.perf_counter() - call.started_s
+        self._account(request.method, call.route.template, reply.status, request_id, elapsed_s)
+
+    def _settle_later(self, call: Call, later: Later) -> None:
         """Queue a commit; its reply is made on the event loop when its verdict comes, without a task."""
-        pending, loop = _Pending(call, later, finish), asyncio.get_running_loop()
-        self._patience.begin(pending)
+        self._patience.begin(call)
         self._in_flight += 1  # it may be settled before `start` returns
+        call.later = later
         try:
-            later.start(partial(self._mailbox.post, loop, partial(self._settle_pending, pending)))
+            later.start(partial(self._mailbox.post, asyncio.get_running_loop(), self._settle_pending, call))
         except Exception as error:  # outermost edge
-            if self._patience.end(pending):
+            if self._patience.end(call):
                 self._in_flight -= 1
+                call.later = None
                 raise
             # It was answered before this broke: it may not be answered again.
             log_crash("a commit crashed after its answer", error, request_id=call.request.caller.request_id)
 
-    def _settle_pending(self, pending: _Pending, found: Verdict | None) -> None:
-        if not self._patience.end(pending):
+    def _settle_pending(self, call: Call, found: Verdict | None) -> None:
+        later = call.later
+        if later is None or not self._patience.end(call):
             return  # its time was over before
         if not isinstance(found, Committed) or found.replayed:
-            conclusion = self._conclude(pending.call, pending.later, found)
-            task = asyncio.get_running_loop().create_task(conclusion)
+            task = asyncio.get_running_loop().create_task(self._conclude(call, later, found))
             self._tasks.add(task)
-            task.add_done_callback(partial(self._end_pending, pending))
+            task.add_done_callback(partial(self._end_pending, call))
             return
         try:
-            reply = pending.later.finish(found)
+            reply = later.finish(found)
         except Exception as error:  # outermost edge
-            reply = self._explain_call(error, pending.call)
+            reply = self._explain_call(error, call)
         self._in_flight -= 1
-        pending.finish(reply)
+        self._finish(call, reply)
 
-    def _end_pending(self, pending: _Pending, task: asyncio.Task[Reply]) -> None:
+    def _end_pending(self, call: Call, task: asyncio.Task[Reply]) -> None:
         self._tasks.discard(task)
         self._in_flight -= 1
         error = task.exception()
-        pending.finish(task.result() if error is None else self._explain_call(error, pending.call))
+        self._finish(call, task.result() if error is None else self._explain_call(error, call))
 
     def _explain_call(self, error: BaseException, call: Call) -> Reply:
         return self._explain(error, call.request.caller.request_id, call.route.template)
@@ -252,13 +256,8 @@ class App:
         """Queue a commit, wait for its verdict without a thread, and make its reply."""
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Verdict | None] = loop.create_future()
-
-        def settle(found: Verdict | None) -> None:
-            if not waiting.done():
-                waiting.set_result(found)
-
-        later.start(lambda found: self._mailbox.post(loop, settle, found))
-        timer = loop.call_later(self._settings.request_timeout_s, settle, None)
+        later.start(partial(self._mailbox.post, loop, _give, waiting))
+        timer = loop.call_later(self._settings.request_timeout_s, _give, waiting, None)
         try:
             found = await waiting
         finally:
@@ -287,7 +286,8 @@ class App:
     async def _read(
         self, scope: Scope, receive: Receive, headers: dict[str, str], match: Match, request_id: str
     ) -> Call:
-        call = self._open(scope, headers, match, request_id)
+        call = self._reception.begin(scope, match, headers, request_id)
+        self._reception.check(call, scope)
         if match.route.body is not Body.NONE:
             limit_bytes, timeout_s = self._settings.body_limit_bytes, self._settings.body_timeout_s
             call.request.body = await read_body(
@@ -295,75 +295,24 @@ class App:
             )
         return call
 
-    def _open(self, scope: Scope, headers: dict[str, str], match: Match, request_id: str) -> Call:
-        """Everything that can be checked before the body is read."""
-        route, settings = match.route, self._settings
-        check_header_size(scope, settings.header_limit_bytes)
-        credential = self._credential(route, headers)
-        key = idempotency.parse_key(headers.get(idempotency.HEADER)) if route.takes_key else None
-        query = parse_query(scope["query_string"])
-        if route.body is not Body.NONE:
-            check_media_type(route.body, headers)
-        target = scope["raw_path"].decode("latin-1")
-        request = Request(
-            method=scope["method"],
-            path=target,
-            params=match.params,
-            query=query,
-            headers=headers,
-            body=b"",
-            caller=Caller(ANONYMOUS, Role.ADMIN, request_id, key),
-            client_address=(scope.get("client") or ("",))[0],
-            json_depth_max=settings.json_depth_max,
-        )
-        return Call(route, request, credential, scope["query_string"])
-
     def _try_quickly(self, call: Call) -> Reply | None:
         """What needs neither a worker nor the store, on the event loop; None when it does."""
-        route = call.route
-        if route.quick is None or isinstance(call.credential, Unproved):
+        quick = call.route.quick
+        if quick is None or isinstance(call.credential, Unproved):
             return None  # proving a secret takes long, by design
-        self._identify(call)
-        return route.quick(self._services, call.request)
+        self._reception.identify(call)
+        return quick(self._services, call.request)
 
     def _work(self, call: Call) -> Reply:
         """In a worker thread: the answer, or an error that the event loop can carry."""
         try:
-            self._identify(call)
+            self._reception.identify(call)
             return idempotency.run(self._services, call.route, call.request, self._replayers)
         except _NOT_CARRIED as error:
             request_id = call.request.caller.request_id
             log_crash("worker crashed", error, request_id=request_id, route=call.route.template)
             kind = type(error).__name__
             raise InvariantBroken(f"invariant broken: a worker ended with {kind}") from error
-
-    def _credential(self, route: Route, headers: dict[str, str]) -> Credential | None:
-        if route.role is None or not self._settings.auth_is_on:
-            return None
-        return self._services.authenticator.read_header(headers.get("authorization"))
-
-    def _identify(self, call: Call) -> None:
-        """Who is it, and may they?"""
-        if call.is_identified or call.route.role is None:
-            return
-        caller = call.request.caller
-        principal, role = caller.principal, caller.role
-        if call.credential is not None:
-            principal, role = self._services.authenticator.identify(
-                call.credential, call.request.client_address
-            )
-        elif self._settings.auth_is_on:
-            raise Unauthenticated("a bearer token is needed in the Authorization header")
-        mark = ""
-        if caller.key is not None:
-            request, query = call.request, call.query_string.decode("latin-1")
-            mark = idempotency.fingerprint(
-                method=request.method, target=f"{request.path}?{query}", body=request.body
-            )
-        caller = Caller(principal, role, caller.request_id, caller.key, mark)
-        require(caller, call.route.role)
-        call.request.caller = caller
-        call.is_identified = True
 
     def _count_out(self, work: asyncio.Future[Reply]) -> None:
         self._in_flight -= 1
@@ -372,7 +321,7 @@ class App:
 
     def _account(self, method: str, route: str, status: int, request_id: str, elapsed_s: float) -> None:
         label = method if method in _METHODS else "other"
-        self._services.metrics.count_request(method=label, route=route, status=status, elapsed_s=elapsed_s)
+        self._metrics.count_request(method=label, route=route, status=status, elapsed_s=elapsed_s)
         if LOGGER.isEnabledFor(logging.DEBUG):
             log(
                 logging.DEBUG,
@@ -415,7 +364,12 @@ class App:
         self._connections = connections
         poller = select.poll()
         poller.register(listener, select.POLLIN)
-        self._has_newcomers = lambda: any(event & select.POLLIN for _, event in poller.poll(0))
+
+        def has_newcomers() -> bool:
+            found = poller.poll(0)
+            return bool(found) and any(event & select.POLLIN for _, event in found)
+
+        self._has_newcomers = has_newcomers
 
     def stop_waiting(self) -> None:
         """Answer the requests that wait for events with what they have: the service is about to stop."""
@@ -431,6 +385,11 @@ class App:
 def build_app(services: Services, settings: Settings, table: RouteTable) -> App:
     """The ASGI application of a service."""
     return App(services, settings, table)
+
+
+def _give(waiting: asyncio.Future[Verdict | None], found: Verdict | None) -> None:
+    if not waiting.done():
+        waiting.set_result(found)
 
 
 def _too_late(route: Route, timeout_s: float) -> HeadgateError:

@@ -41,13 +41,7 @@ def check_length(headers: Mapping[str, str], limit_bytes: int) -> None:
     if not (declared.isascii() and declared.isdigit()):
         raise BadInput("Content-Length: expected a number", field="Content-Length")
     if int(declared) > limit_bytes:
-        raise _too_large(limit_bytes)
-
-
-def check_size(body: bytes, limit_bytes: int) -> None:
-    """Refuse a body that is here, whatever was declared."""
-    if len(body) > limit_bytes:
-        raise _too_large(limit_bytes)
+        raise too_large(limit_bytes)
 
 
 async def read_body(
@@ -72,11 +66,12 @@ async def read_body(
         raise BodyTooSlow(f"the body did not arrive within {timeout_s:g} s", field="body") from error
     if size_bytes > limit_bytes:
         await _drain(receive, limit_bytes)
-        raise _too_large(limit_bytes)
+        raise too_large(limit_bytes)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(limit_bytes: int) -> BodyTooLarge:
+def too_large(limit_bytes: int) -> BodyTooLarge:
+    """What is said of a body over the limit, whatever was declared."""
     text = f"the body is over the limit of {limit_bytes} bytes"
     return BodyTooLarge(text, field="body", limit_bytes=limit_bytes)
 

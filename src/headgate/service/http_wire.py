@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
-from headgate.errors import invariant
+from headgate.errors import InvariantBroken
 from headgate.service.exchange import Reply
 from headgate.service.http_errors import HeadersTooLarge
-from headgate.service.services import Services
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -44,10 +44,10 @@ def check_header_size(scope: Scope, limit_bytes: int) -> None:
         )
 
 
-def request_id_of(headers: dict[str, str], services: Services) -> str:
-    """The id that the client gave, if it is a plain one, or a new one."""
+def find_request_id(headers: Mapping[str, str]) -> str | None:
+    """The id that the client gave, if it is a plain one."""
     given = headers.get(REQUEST_ID)
-    return given if given and _REQUEST_ID.fullmatch(given) else services.new_uuid()
+    return given if given and _REQUEST_ID.fullmatch(given) else None
 
 
 def reply_headers(reply: Reply, request_id: str) -> list[tuple[bytes, bytes]]:
@@ -57,7 +57,7 @@ def reply_headers(reply: Reply, request_id: str) -> list[tuple[bytes, bytes]]:
         headers.append((name.encode("latin-1"), value.encode("latin-1")))
     if reply.parts:
         headers.append((b"content-type", reply.content_type.encode("latin-1")))
-        headers.append((b"content-length", str(sum(map(len, reply.parts))).encode()))
+        headers.append((b"content-length", b"%d" % sum(map(len, reply.parts))))
     elif reply.status not in _BODILESS:
         headers.append((b"content-length", b"0"))
     return headers
@@ -65,14 +65,35 @@ def reply_headers(reply: Reply, request_id: str) -> list[tuple[bytes, bytes]]:
 
 def encode_reply(reply: Reply, request_id: str, *, keep_alive: bool) -> tuple[bytes, ...]:
     """A whole answer, for a server that is given bytes."""
-    headers = reply_headers(reply, request_id)
-    head = [_STATUS_LINES[reply.status]]
-    for name, value in headers:
-        head += (name, b": ", value, b"\r\n")
-    head.append(b"\r\n" if keep_alive else b"connection: close\r\n\r\n")
-    text = b"".join(head)
-    invariant(text.count(b"\n") == len(headers) + (2 if keep_alive else 3), "a header is one line")
-    return (text, *reply.parts)
+    parts = reply.parts
+    if parts:
+        form, lines = _form_of(reply.status, reply.headers, reply.content_type, keep_alive)
+        head = form % (request_id.encode(), sum(map(len, parts)))
+    else:
+        form, lines = _form_of(reply.status, reply.headers, None, keep_alive)
+        head = form % request_id.encode()
+    if head.count(b"\n") != lines:
+        raise InvariantBroken("invariant broken: a header is one line")
+    return (head, *parts)
+
+
+@lru_cache(maxsize=256)
+def _form_of(
+    status: int, headers: tuple[tuple[str, str], ...], content_type: str | None, keep_alive: bool
+) -> tuple[bytes, int]:
+    """The head of a reply with holes for its id and its length, if it has any, and how many lines that is.
+
+    Many replies differ in nothing else.
+    """
+    reply = Reply(status, () if content_type is None else (b"",), headers, content_type or "")
+    (id_name, _), *others = reply_headers(reply, "")
+    length = (others.pop()[0], b"%d") if content_type is not None else None
+    escaped = [(name.replace(b"%", b"%%"), value.replace(b"%", b"%%")) for name, value in others]
+    found = [(id_name, b"%b"), *escaped, *(() if length is None else (length,))]
+    if not keep_alive:
+        found.append((b"connection", b"close"))
+    head = b"".join([b"%b: %b\r\n" % header for header in found])
+    return _STATUS_LINES[status] + head + b"\r\n", len(found) + 2
 
 
 async def send_reply(send: Send, reply: Reply, request_id: str, *, head: bool) -> None:

@@ -6,6 +6,9 @@ bounds and closes connections over their number before a request is read.
 
 It also offers each request that arrived in one piece to the application's `take`, and starts uvicorn's task only for
 those that are not taken: task, events and messages of ASGI were half of what a small commit cost (docs/adr/0010).
+
+And of a commit that was taken it remembers the head (`known_heads`). The next request with that head is handed to the
+application as it arrived, without parser, scope and events, if nothing else is under way on the connection.
 """
 
 from __future__ import annotations
@@ -23,16 +26,20 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from headgate.core.value import Record
 from headgate.errors import BadInput
-from headgate.service.app import Answer, App
+from headgate.service.app import App, TakeAgain
 from headgate.service.exchange import Reply
 from headgate.service.http_wire import Scope, encode_reply
+from headgate.service.known_heads import HeadForm, find_form
+from headgate.service.reception import Answer
 from headgate.service.settings import Settings
 
-Take = Callable[[Scope, bytes, Answer], bool]
+Take = Callable[[Scope, bytes, Answer], bool | TakeAgain]
 
 _LISTEN_BACKLOG = 1024
 _KEEP_ALIVE_S = 30
+_LESSONS_MAX = 8  # heads that a connection is given to remember in a row, none of which comes again
 
 # A gate's thread computes without a pause, and the event loop has to ask for the interpreter after each system call.
 # By default it is let in after 5 ms, which an answer then waited for.
@@ -40,6 +47,14 @@ _SWITCH_INTERVAL_S = 0.001
 # Almost everything here is freed without the collector; a look at all of a large cache took 55 ms. But what has grown old
 # and is in a cycle (a connection that was closed) is found by no other look, so it must come in the end.
 _GC_THRESHOLDS = (10_000, 20, 10)
+
+
+class _Known(Record, gc=True):
+    """The head of the last commit that was taken, with the cycle that it shares with all that come by it."""
+
+    form: HeadForm
+    cycle: RequestResponseCycle
+    take: Callable[[bytes, str | None], bool]
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -56,6 +71,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._idle_since: float | None = None  # by the loop's clock
         self._is_reading = False
         self._offered: RequestResponseCycle | None = None  # begun by the bytes that are being read
+        self._is_between = True  # the parser has read a whole number of requests, and nothing of the next
+        self._arrived = b""  # the bytes that are being read, if they begin with a request
+        self._known: _Known | None = None
+        self._lessons_left = _LESSONS_MAX
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # an answer leaves at once, not when the loop comes round again
         if len(self.connections) > self.bounds.connections_max:
@@ -70,20 +89,55 @@ class BoundedProtocol(HttpToolsProtocol):
         super()._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
+        """A request by a known head is handed on; whatever else arrives is read."""
+        known = self._known
+        if known is None or not (self._is_between and self.cycle.response_complete and known.form.fits(data)):
+            self._read(data, offers=True)
+        elif not self._hand_on(known, data):
+            self._read(data, offers=False)
+
+    def _hand_on(self, known: _Known, data: bytes) -> bool:
+        """Give the application a request that fits; False when it does not take it.
+
+        uvicorn sees the cycle of the first request with this head begin again: so a request that comes before the answer
+        waits for it, a stop lets it be finished, and a client that leaves is not answered.
+        """
+        form = known.form
+        self._idle_since = None
+        self._lessons_left = _LESSONS_MAX
+        self.cycle = cycle = known.cycle
+        cycle.response_complete = False
+        key = None if form.key_at is None else form.find_key(data)
+        if known.take(data[form.head_bytes :], key):
+            return True
+        cycle.response_complete = True
+        return False
+
+    def _read(self, data: bytes, *, offers: bool) -> None:
         """Count what arrives while headers are incomplete; what completes them is measured by the app."""
         if self._in_head:
             self._head_bytes += len(data)
-        self._is_reading = True
+        if self._is_between:
+            self._arrived = data
+        self._is_reading = offers
         super().data_received(data)
         self._is_reading = False
+        self._arrived = b""
         if (cycle := self._offered) is not None:  # its body is still on the way
             self._offered = None
             super()._start_asgi_task(cycle, self.app)
-        if self._in_head and self._head_bytes and not self.transport.is_closing():
-            if self._head_bytes > self.bounds.header_limit_bytes:
-                self.send_400_response("Request line and headers are too large.")
-            elif self._head_timer is None:
-                self._expect_head()
+        if self._in_head and self._head_bytes:
+            self._is_between = False
+            if not self.transport.is_closing():
+                if self._head_bytes > self.bounds.header_limit_bytes:
+                    self.send_400_response("Request line and headers are too large.")
+                elif self._head_timer is None:
+                    self._expect_head()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self._is_between = False
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The headers are in."""
@@ -101,22 +155,47 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is in, and the next bytes are the headers of the next one."""
         super().on_message_complete()
-        self._in_head = True
+        self._in_head = self._is_between = True
         self._head_bytes = 0
         if (cycle := self._offered) is not None:
             self._offered = None
-            scope = cast(Scope, cycle.scope)
-            if not self.take(scope, bytes(cycle.body), partial(self._answer, cycle)):
+            body, answer = bytes(cycle.body), partial(self._answer, cycle)
+            taken = self.take(cast(Scope, cycle.scope), body, answer)
+            if not taken:
                 super()._start_asgi_task(cycle, self.app)
+            elif taken is not True:
+                self._learn(cycle, len(body), partial(taken, answer))
+        self._arrived = b""  # what follows does not begin with a request that could be told from it
+
+    def _learn(
+        self, cycle: RequestResponseCycle, body_bytes: int, take: Callable[[bytes, str | None], bool]
+    ) -> None:
+        """Remember the head of a commit that was taken, unless such heads never come again here."""
+        if not self._lessons_left or not cycle.keep_alive:
+            return
+        self._lessons_left -= 1
+        request_line = b"%b %b HTTP/1.1" % (cycle.scope["method"].encode(), self.url)
+        form = find_form(
+            self._arrived, body_bytes, request_line=request_line, headers=cast(Any, cycle.scope["headers"])
+        )
+        self._known = None if form is None else _Known(form, cycle, take)
+        cycle.body = bytearray()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """What the client takes the connection for from now on, nobody knows: the parser is to read all of it."""
+        self._known, self._lessons_left = None, 0
+        super()._unsupported_upgrade_warning()
 
     def _answer(self, cycle: RequestResponseCycle, reply: Reply, request_id: str) -> None:
         """Write the answer to a request that was taken; to one who has gone, none."""
-        if cycle.disconnected or self.transport.is_closing():
+        transport = self.transport
+        if cycle.disconnected or transport.is_closing():
             return
         cycle.response_started = cycle.response_complete = True
-        self.transport.writelines(encode_reply(reply, request_id, keep_alive=cycle.keep_alive))
-        if not cycle.keep_alive:
-            self.transport.close()
+        keep_alive = cycle.keep_alive
+        transport.writelines(encode_reply(reply, request_id, keep_alive=keep_alive))
+        if not keep_alive:
+            transport.close()
         self.on_response_complete()
 
     # uvicorn makes a timer after each answer and closes it with the next request. Here one rings now and then, and sees
@@ -128,7 +207,8 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_response_complete()
             return
         self.server_state.total_requests += 1
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         self._idle_since = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self._watch_idle(self.timeout_keep_alive)
