@@ -133,10 +133,10 @@ class App:
         """Without a scope, the head was checked before."""
         reception, settings = self._reception, self._settings
         try:
-            if scope is None:
-                reception.check_again(call, key)
-            else:
+            if scope is not None:
                 reception.check(call, scope)
+            elif key is not None or reception.auth_is_on:
+                reception.check_again(call, key)
             if len(call.request.body) > settings.body_limit_bytes:
                 raise too_large(settings.body_limit_bytes)
             reply = self._try_quickly(call)

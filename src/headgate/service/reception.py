@@ -58,7 +58,7 @@ class Reception:
 
     def __init__(self, services: Services, settings: Settings) -> None:
         self._settings, self._new_uuid = settings, services.new_uuid
-        self._authenticator, self._auth_is_on = services.authenticator, settings.auth_is_on
+        self._authenticator, self.auth_is_on = services.authenticator, settings.auth_is_on
 
     def begin(self, scope: Scope, match: Match, headers: dict[str, str], request_id: str) -> Call:
         """A call whose request has been asked nothing yet."""
@@ -98,9 +98,12 @@ class Reception:
         return Call(opened.route, request, opened.query_string, None, False, answer, time.perf_counter())
 
     def check_again(self, call: Call, key: str | None) -> None:
-        """What may differ between two requests of one head: whether its token is good by now, and its key."""
+        """What may differ between two requests of one head: whether its token is good by now, and its key.
+
+        Without authentication and without a key there is nothing to check.
+        """
         route, request = call.route, call.request
-        if self._auth_is_on and route.role is not None:
+        if self.auth_is_on and route.role is not None:
             call.credential = self._authenticator.read_header(request.headers.get("authorization"))
         if key is not None and route.takes_key:
             key = idempotency.parse_key(key)
@@ -115,7 +118,7 @@ class Reception:
         if call.credential is not None:
             principal, role = self._authenticator.identify(call.credential, request.client_address)
             caller = Caller(principal, role, caller.request_id, caller.key)
-        elif self._auth_is_on:
+        elif self.auth_is_on:
             raise Unauthenticated("a bearer token is needed in the Authorization header")
         if caller.key is not None:
             mark = idempotency.fingerprint(
