@@ -52,6 +52,7 @@ def test_a_log_is_the_list_of_its_items(steps: list[tuple[str, int]]) -> None:
         assert log.find(item.key) == item
         assert item.key in log
     assert log.find(1) is None
+    assert 1 not in log
 
 
 @given(STEPS, STEPS)
@@ -75,6 +76,21 @@ def test_a_reader_who_extends_its_log_by_a_delta_without_removals_holds_the_same
     followed = base.extend(log.since(base).added, next_position=log.next_position)
     assert list(followed) == list(log)
     assert followed.next_position == log.next_position
+
+
+def test_a_delta_of_a_group_holds_all_its_items_and_one_of_a_sealed_block_too() -> None:
+    for count in (0, 5, 62, 63, 64, 130):
+        base = filled(count)
+        added = tuple(LogItem(n, n * 10, b"%d" % n, n) for n in range(count, count + 3))
+        assert filled(3, first=count, log=base).since(base) == LogDelta((), added, count + 3)
+        assert base.since(base) == LogDelta((), (), count)
+
+
+def test_a_delta_of_one_more_item_and_one_less_names_both() -> None:
+    base = filled(5)
+    assert base.without([20]).append(b"x").append(b"y").since(base) == LogDelta(
+        (2,), (LogItem(5, 5, b"x"), LogItem(6, 6, b"y")), 7
+    )
 
 
 def test_a_delta_tells_of_positions_that_came_and_went() -> None:

@@ -18,6 +18,12 @@ def test_a_snapshot_is_found_by_its_id_or_not_at_all() -> None:
     assert [one.snapshot_id for one in made.iter_snapshots()] == list(range(1, 71))
 
 
+def test_of_more_snapshots_than_are_remembered_each_is_found_again() -> None:
+    made = table(snapshots=400)
+    for _ in range(2):
+        assert [made.find_snapshot(n) for n in range(1, 401)] == [snapshot(n) for n in range(1, 401)]
+
+
 def test_the_current_schema_is_found() -> None:
     assert table().schema().fields == COLUMNS
 

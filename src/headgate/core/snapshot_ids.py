@@ -7,13 +7,14 @@ uuid7, and tells. Moments begin again after 70 minutes: ids are spread over all 
 
 from __future__ import annotations
 
-import hashlib
 import re
+from hashlib import blake2b
 
 from headgate.core.table import TableMetadata
 from headgate.errors import InvariantBroken
 
 _MOMENT_BITS, _REST_BITS = 16, 47  # 63: an id is a positive long
+_MOMENT_MAX, _REST_MAX = (1 << _MOMENT_BITS) - 1, (1 << _REST_BITS) - 1
 _MOMENT_MS = 64
 _UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7", re.IGNORECASE)
 _SALTS_MAX = 1000
@@ -21,20 +22,14 @@ _SALTS_MAX = 1000
 
 def choose_snapshot_id(seed: str, table: TableMetadata) -> int:
     """A positive id that is the same for every attempt of one commit, and free in the table. A seed begins with its key."""
-    moment = _find_moment(seed)
+    found = _UUID7.match(seed)
+    # When the key was made, in the first bits of an id, if it tells.
+    moment = None if found is None else int(found[1] + found[2], 16) // _MOMENT_MS & _MOMENT_MAX
     for salt in range(_SALTS_MAX):
-        digest = hashlib.blake2b(f"{seed}/{salt}".encode(), digest_size=8).digest()
+        digest = blake2b(f"{seed}/{salt}".encode(), digest_size=8).digest()
         id_ = int.from_bytes(digest, "big") >> 1
         if moment is not None:
-            id_ = moment << _REST_BITS | id_ & (1 << _REST_BITS) - 1
+            id_ = moment << _REST_BITS | id_ & _REST_MAX
         if id_ and id_ not in table.snapshots:
             return id_
     raise InvariantBroken("invariant broken: a thousand snapshot ids in a row are taken")
-
-
-def _find_moment(key: str) -> int | None:
-    """When a key was made, in the first bits of an id; None when it does not tell."""
-    match = _UUID7.match(key)
-    if match is None:
-        return None
-    return int(match[1] + match[2], 16) // _MOMENT_MS & (1 << _MOMENT_BITS) - 1

@@ -7,7 +7,6 @@ that nobody parses until someone looks at one. Holds no rules; those are in `app
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
@@ -24,7 +23,7 @@ MAIN = "main"
 FORMAT_VERSIONS = (1, 2, 3)
 FORMAT_VERSION_DEFAULT = 2
 _LOOK_BACK = 16  # items between a snapshot and its parent, before the parent is looked up
-_SNAPSHOTS_MAX = 256
+_SNAPSHOTS_MAX, _SNAPSHOTS_FORGOTTEN = 288, 32
 _STEPS_MAX = (
     16_384  # decoded steps that are remembered, of all tables: a window is walked by one change after another
 )
@@ -144,7 +143,10 @@ class TableMetadata(Record):
     def find_snapshot(self, snapshot_id: int) -> Snapshot | None:
         """Decode one snapshot, or None when there is none of that id."""
         item = self.snapshots.find(snapshot_id)
-        return None if item is None else _decode_snapshot(item.body)
+        if item is None:
+            return None
+        found = _DECODED.get(item.body)
+        return _remember(item.body, _SNAPSHOT.decode(item.body)) if found is None else found
 
     def walk_back(self, snapshot_id: int | None, *, until: int | None) -> Iterator[Snapshot]:
         """This snapshot, its parent and so on, as far as they are known and before `until`.
@@ -177,8 +179,9 @@ class TableMetadata(Record):
 
     def schema(self) -> Schema:
         """The current schema."""
-        current = self.envelope.current_schema_id
-        for schema in self.envelope.schemas:
+        envelope = self.envelope
+        current = envelope.current_schema_id
+        for schema in envelope.schemas:
             if schema.schema_id == current:
                 return schema
         raise InvariantBroken("invariant broken: a table has no current schema")
@@ -210,7 +213,7 @@ class _Step(msgspec.Struct, rename="kebab"):
     manifest_list: str | None = None
 
 
-_ENCODER = msgspec.json.Encoder()
+_ENCODE = msgspec.json.Encoder().encode
 _STEP = msgspec.json.Decoder(_Step)
 _SNAPSHOT = msgspec.json.Decoder(Snapshot)
 _HISTORY = msgspec.json.Decoder(HistoryEntry)
@@ -218,22 +221,16 @@ _ENTRIES = msgspec.json.Decoder(list[HistoryEntry])
 
 
 # Those of the last commits are looked at several times in a row.
-_DECODED: OrderedDict[bytes, Snapshot] = OrderedDict()
-
-
-def _decode_snapshot(body: bytes) -> Snapshot:
-    found = _DECODED.get(body)
-    return _remember(body, _SNAPSHOT.decode(body)) if found is None else found
+_DECODED: dict[bytes, Snapshot] = {}
 
 
 def _remember(body: bytes, snapshot: Snapshot) -> Snapshot:
     """Have this snapshot at hand; of too many, those that came first go. From any thread."""
     _DECODED[body] = snapshot
-    while len(_DECODED) > _SNAPSHOTS_MAX:
-        try:
-            _DECODED.popitem(last=False)
-        except KeyError:  # another thread emptied it
-            break
+    if len(_DECODED) > _SNAPSHOTS_MAX:
+        # Some at once, so that not every commit has to.
+        for old in list(_DECODED)[:_SNAPSHOTS_FORGOTTEN]:
+            _DECODED.pop(old, None)  # another thread may have been faster
     return snapshot
 
 
@@ -253,14 +250,14 @@ def _decode_step(body: bytes) -> Snapshot:
 
 def append_snapshot(log: EncodedLog, snapshot: Snapshot) -> EncodedLog:
     """A log with this snapshot at the end, tagged by its manifest list so that a store refuses it twice."""
-    body = _ENCODER.encode(snapshot)
+    body = _ENCODE(snapshot)
     _remember(body, snapshot)  # the next commit's parent
     return log.append(body, key=snapshot.snapshot_id, tag=manifest_list_tag(snapshot))
 
 
 def append_history(log: EncodedLog, entry: HistoryEntry) -> EncodedLog:
     """A log with this entry at the end."""
-    return log.append(_ENCODER.encode(entry))
+    return log.append(_ENCODE(entry))
 
 
 def find_last_entry(log: EncodedLog) -> HistoryEntry | None:
