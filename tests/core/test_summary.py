@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from headgate.core.manifest import ContentFile, FileContent
-from headgate.core.summary import count_changes, summarise
+from headgate.core.summary import count_changes, summarise, summarise_append
 from headgate.core.taken import partition_of
 
 
@@ -39,3 +42,56 @@ def test_files_of_the_partition_nan_are_in_one_partition() -> None:
     assert partition_of(_in(one)) in frozenset((partition_of(_in(two)),))
     assert partition_of(_in(one)) != partition_of(_in(None))
     assert count_changes([_in(one), _in(two)], [])["changed-partition-count"] == 1
+
+
+NAMES = ("records", "files-size", "data-files", "delete-files", "position-deletes", "equality-deletes")
+TEXTS = (
+    "0",
+    "0",
+    "7",
+    "007",
+    "",
+    "-1",
+    "+1",
+    " 1",
+    "1_0",
+    "\u0661",
+    "x",
+    str(2**63 - 2),
+    str(2**63 - 1),
+    "9" * 40,
+)
+known = st.just("0") | st.integers(0, 2**40).map(str)
+
+
+@given(
+    files=st.lists(
+        st.builds(
+            ContentFile,
+            st.just(FileContent.DATA),
+            st.just("f"),
+            st.just("PARQUET"),
+            st.just(0),
+            st.sampled_from((((1000, 1),), ((1000, None),))),
+            st.sampled_from((0, 1, 9)),
+            st.sampled_from((0, 1, 2**40)),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    extra=st.sampled_from(({}, {"who": "me"})),
+    totals=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(TEXTS) | known)
+    | st.tuples(*[known] * 3, *[st.just("0") | st.sampled_from(TEXTS)] * 3).map(
+        lambda t: dict(zip(NAMES, t, strict=True))
+    )
+    | st.tuples(*[st.sampled_from(TEXTS)] * 3, *[st.just("0")] * 3).map(
+        lambda t: dict(zip(NAMES, t, strict=True))
+    ),
+)
+def test_an_append_is_summed_up_as_any_other_change_is(
+    files: list[ContentFile], extra: dict[str, str], totals: dict[str, str]
+) -> None:
+    previous = {f"total-{name}": text for name, text in totals.items()}
+    found = summarise_append(files, extra, previous)
+    expected = summarise("append", count_changes(files, []), extra, previous)
+    assert list(found.items()) == list(expected.items())

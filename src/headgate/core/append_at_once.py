@@ -5,23 +5,22 @@ in front of the parent's, and one snapshot behind the parent. The general way (`
 same in a dozen steps, each of which looks for cases that cannot be here: it took twice as long (docs/adr/0013).
 
 Never refuses: whatever is not as plain as that, or might be refused, is None, and goes the general way.
-`tests/core/test_append_at_once.py` holds both ways to one result.
+`tests/flow/test_append_at_once.py` holds both ways to one result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator
 
 import msgspec
 
 from headgate.core.apply import extend_metadata_log, is_in_time
 from headgate.core.build import Appended, AppendFiles, PlanEffect, PlanReply, merge_policy_of
-from headgate.core.change import Action, ChangeUpdate, action_of
+from headgate.core.change import Action, Append, ChangeUpdate, action_of
 from headgate.core.commit import TableCommit
-from headgate.core.manifest import ContentFile
 from headgate.core.manifest_list import ManifestList
 from headgate.core.snapshot_ids import choose_snapshot_id
-from headgate.core.summary import add_totals
+from headgate.core.summary import summarise_append
 from headgate.core.table import (
     MAIN,
     HistoryEntry,
@@ -32,10 +31,12 @@ from headgate.core.table import (
     append_history,
     append_snapshot,
 )
-from headgate.core.taken import Change, partition_of
+from headgate.core.taken import Change
 from headgate.core.updates import AddSnapshot, AssertTableUuid, SetSnapshotRef, TableUpdate
 from headgate.core.value import Record
 from headgate.core.window import ReadManifestList
+
+_replace = msgspec.structs.replace
 
 
 class AtOnce(Record):
@@ -51,7 +52,9 @@ def is_blind_append(commit: TableCommit) -> bool:
     if len(commit.updates) != 1 or commit.reads is not None or commit.properties:
         return False
     update = commit.updates[0]
-    if not isinstance(update, ChangeUpdate) or action_of(update) is not Action.APPEND:
+    if type(update) is not Append and (
+        not isinstance(update, ChangeUpdate) or action_of(update) is not Action.APPEND
+    ):
         return False
     if update.commit_validations or update.branch != MAIN or update.stage_only or update.create_branch:
         return False
@@ -98,74 +101,45 @@ def append_at_once(
         sequence_number=sequence,
         timestamp_ms=moment_ms,
         manifest_list=appended.manifest_list,
-        summary=_summarise(files, change.summary, parent.summary),
+        summary=summarise_append(files, change.summary, parent.summary),
         schema_id=envelope.current_schema_id,
         first_row_id=first_row_id,
         added_rows=None if first_row_id is None else appended.next_row_id - first_row_id,
     )
-    metadata = _add_to_main(table, snapshot, ref, appended.next_row_id, previous_file)
-    updates = (AddSnapshot(snapshot=snapshot), _move_main(ref, snapshot_id))
-    return AtOnce(metadata, updates, (appended.manifest, appended.manifest_list))
-
-
-def _summarise(
-    files: Sequence[ContentFile], extra: Mapping[str, str], previous: Mapping[str, str]
-) -> dict[str, str]:
-    """As `summary` counts data files that are added."""
-    rows = size_bytes = 0
-    for file in files:
-        rows += file.record_count
-        size_bytes += file.file_size_in_bytes
-    partitions = 1 if len(files) == 1 else len({partition_of(file) for file in files})
-    found = {"operation": "append", **extra, "added-data-files": str(len(files))}
-    if size_bytes:
-        found["added-files-size"] = str(size_bytes)
-    if rows:
-        found["added-records"] = str(rows)
-    found["changed-partition-count"] = str(partitions)
-    moved = {"total-records": rows, "total-files-size": size_bytes, "total-data-files": len(files)}
-    add_totals(found, moved, previous)
-    return found
+    return _add_to_main(table, snapshot, ref, appended, previous_file)
 
 
 def _add_to_main(
     table: TableMetadata,
     snapshot: Snapshot,
     ref: SnapshotRef,
-    next_row_id: int,
+    appended: Appended,
     previous_file: MetadataLogEntry | None,
-) -> TableMetadata:
+) -> AtOnce:
     """What `apply` makes of the two updates: all that it checks holds for a snapshot built on this very table."""
     envelope, snapshot_id = table.envelope, snapshot.snapshot_id
-    moved = SnapshotRef(
-        snapshot_id=snapshot_id,
-        type="branch",
-        min_snapshots_to_keep=ref.min_snapshots_to_keep,
-        max_snapshot_age_ms=ref.max_snapshot_age_ms,
-        max_ref_age_ms=ref.max_ref_age_ms,
+    moved = _replace(
+        envelope,
+        last_sequence_number=snapshot.sequence_number or envelope.last_sequence_number,
+        last_updated_ms=snapshot.timestamp_ms,
+        next_row_id=appended.next_row_id if envelope.format_version >= 3 else None,
+        refs={**envelope.refs, MAIN: _replace(ref, snapshot_id=snapshot_id)},
+        current_snapshot_id=snapshot_id,
+        metadata_log=extend_metadata_log(envelope, previous_file),
+    )
+    updates = (
+        AddSnapshot(snapshot=snapshot),
+        SetSnapshotRef(
+            ref_name=MAIN,
+            snapshot_id=snapshot_id,
+            type="branch",
+            min_snapshots_to_keep=ref.min_snapshots_to_keep,
+            max_snapshot_age_ms=ref.max_snapshot_age_ms,
+            max_ref_age_ms=ref.max_ref_age_ms,
+        ),
     )
     entry = HistoryEntry(timestamp_ms=snapshot.timestamp_ms, snapshot_id=snapshot_id)
-    return TableMetadata(
-        msgspec.structs.replace(
-            envelope,
-            last_sequence_number=max(snapshot.sequence_number, envelope.last_sequence_number),
-            last_updated_ms=snapshot.timestamp_ms,
-            next_row_id=next_row_id if envelope.format_version >= 3 else None,
-            refs={**envelope.refs, MAIN: moved},
-            current_snapshot_id=snapshot_id,
-            metadata_log=extend_metadata_log(envelope, previous_file),
-        ),
-        append_snapshot(table.snapshots, snapshot),
-        append_history(table.history, entry),
+    metadata = TableMetadata(
+        moved, append_snapshot(table.snapshots, snapshot), append_history(table.history, entry)
     )
-
-
-def _move_main(ref: SnapshotRef, snapshot_id: int) -> SetSnapshotRef:
-    return SetSnapshotRef(
-        ref_name=MAIN,
-        snapshot_id=snapshot_id,
-        type="branch",
-        min_snapshots_to_keep=ref.min_snapshots_to_keep,
-        max_snapshot_age_ms=ref.max_snapshot_age_ms,
-        max_ref_age_ms=ref.max_ref_age_ms,
-    )
+    return AtOnce(metadata, updates, (appended.manifest, appended.manifest_list))
