@@ -44,8 +44,10 @@ PATH_PROPERTIES = frozenset(
 # s3a and s3n are Hadoop's names for the same objects.
 _SCHEMES = {"file": "file", "s3": "s3", "s3a": "s3", "s3n": "s3"}
 _SPELLINGS = (("file:///", "file://localhost/", "file:/", "/"), ("s3://", "s3a://", "s3n://"))
-# In canonical form whatever one asks: no escape, no dot segment, no segment that is empty or too long.
-_PLAIN_FILE = re.compile(r"file://(?:/[A-Za-z0-9_=-][A-Za-z0-9_=.-]{0,200})+")
+# In canonical form whatever one asks: no escape, no dot segment, nothing that is empty or too long. A match, or None.
+find_plain_file = re.compile(
+    rf"(?=.{{1,{S3_KEY_BYTES_MAX}}}\Z)file://(?:/[A-Za-z0-9_=-][A-Za-z0-9_=.-]{{0,200}})+"
+).fullmatch
 _SPELLED = re.compile("|".join(sorted((p for way in _SPELLINGS for p in way), key=len, reverse=True)))
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9-]|\.(?![.-])){1,61}[a-z0-9]")
@@ -84,7 +86,7 @@ def _known(location: str) -> str:
 
 def canonical_file(location: str, *, field: str) -> str:
     """The one form of a file that an engine named: as `canonical`, but it may hold escaped values."""
-    if _PLAIN_FILE.fullmatch(location) is not None and len(location) <= S3_KEY_BYTES_MAX:
+    if find_plain_file(location) is not None:
         return location
     return _canonical(location, field, _find_file_escape_fault)
 
@@ -108,15 +110,9 @@ class LocationPolicy:
 
     def allow_file(self, location: str, *, field: str) -> str:
         """The canonical form of an engine's data, delete or manifest file strictly inside a root."""
+        if location.startswith(self._prefixes) and find_plain_file(location) is not None:
+            return location
         return self._inside(canonical_file(location, field=field), field)
-
-    def is_plainly_inside(self, location: str) -> bool:
-        """Whether `allow_file` would allow it as it is, found out by its look; False: ask that."""
-        return (
-            location.startswith(self._prefixes)
-            and _PLAIN_FILE.fullmatch(location) is not None
-            and len(location) <= S3_KEY_BYTES_MAX
-        )
 
     def allow_under(self, location: str, parent: str, *, field: str) -> str:
         """As `allow`, and strictly inside `parent`, which must itself be allowed."""

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.types import PrimitiveType, StringType
 
 from headgate.core.change import BoundMap, CountMap, WireFile
+from headgate.core.file_looks import Looks
 from headgate.core.iceberg import partition_schema, schema_for_spec
 from headgate.core.identity_cache import IdentityCache
 from headgate.core.manifest import (
@@ -25,7 +26,7 @@ from headgate.core.manifest import (
 )
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import parse_primitive, walk_fields
-from headgate.core.single_values import UNREADABLE, BoundReader, decode_value, fits_transform
+from headgate.core.single_values import BoundReader, decode_value, fits_transform
 from headgate.core.table import TableMetadata
 from headgate.errors import BadInput
 
@@ -36,8 +37,6 @@ _CONTENTS = {
     "equality-deletes": FileContent.EQUALITY_DELETES,
 }
 _FORMATS = ("PARQUET", "AVRO", "ORC", "PUFFIN")
-_DATA_FORMATS = {word: name for name in _FORMATS[:3] for word in (name, name.lower())}
-_KNOWN_KEYS_MAX, _KNOWN_KEYS_LONG = 256, 1000
 
 
 _SHARED: IdentityCache[WireFiles] = IdentityCache()
@@ -74,40 +73,57 @@ class WireFiles:
                     self._types[id_] = primitive
         self._readers = {id_: BoundReader(type_) for id_, type_ in self._types.items()}
         self._readers[DELETE_PATH_ID] = BoundReader(StringType())
-        self._unpartitioned = {spec_id for spec_id, spec in self._specs.items() if not spec.fields}
-        self._known_keys: set[tuple[int, ...]] = (
-            set()
-        )  # columns that counts came for, and none of them is strange
+        self._looks = Looks(self._readers)
 
     def read(self, wires: tuple[WireFile, ...], field: str, *, data: bool) -> tuple[ContentFile, ...]:
         """Files of one list, which is of data or of deletes."""
-        found: list[ContentFile] = []
-        for i, wire in enumerate(wires):
-            file = self._plain_file(wire) if data else None
-            # What is not as plain as most is looked at closer, and told what is wrong with it, if anything is.
-            found.append(self._file(wire, f"{field}[{i}]", data=data) if file is None else file)
-        return tuple(found)
+        if not data:
+            return tuple([self._file(wire, f"{field}[{i}]", data=False) for i, wire in enumerate(wires)])
+        if len(wires) == 1:
+            return (self._data_file(wires[0], field, 0),)
+        return tuple([self._data_file(wire, field, i) for i, wire in enumerate(wires)])
 
-    def _plain_file(self, wire: WireFile) -> ContentFile | None:
-        """A data file of an unpartitioned spec with nothing strange about it; None for any other. As `_file` has it."""
-        format_ = _DATA_FORMATS.get(wire.file_format)
-        if format_ is None or wire.content != "data" or not wire.file_path:
-            return None
-        if wire.partition or wire.spec_id not in self._unpartitioned:
-            return None
-        if wire.sort_order_id is not None and wire.sort_order_id not in self._orders:
-            return None
-        if wire.equality_ids or wire.key_metadata is not None:
-            return None
-        metrics = self._plain_metrics(wire)
-        if metrics is None:
-            return None
+    def _data_file(self, wire: WireFile, field: str, at: int) -> ContentFile:
+        """The data file at this place of its list: as `_file` has it, but sooner if it looks like one before it."""
+        sizes, values, nulls, nans = (
+            wire.column_sizes,
+            wire.value_counts,
+            wire.null_value_counts,
+            wire.nan_value_counts,
+        )
+        lower, upper = wire.lower_bounds, wire.upper_bounds
+        key = (
+            wire.content,
+            wire.file_format,
+            wire.spec_id,
+            wire.sort_order_id,
+            wire.equality_ids,
+            wire.key_metadata,
+            sizes and sizes.keys,
+            values and values.keys,
+            nulls and nulls.keys,
+            nans and nans.keys,
+            lower and lower.keys,
+            upper and upper.keys,
+        )
+        look = self._looks.find(key)
+        metrics = None
+        if look is not None and wire.file_path:
+            metrics = look.read_metrics(sizes, values, nulls, nans, lower, upper)
+        if look is None or metrics is None:
+            file = self._file(wire, f"{field}[{at}]", data=True)
+            if look is None:
+                self._looks.learn(key, wire, file.file_format, is_partitioned=bool(file.partition))
+            return file
+        partition: tuple[tuple[int, PartitionValue], ...] = ()
+        if wire.partition or look.is_partitioned:
+            partition = self.partition(wire.spec_id, wire.partition, f"{field}[{at}]")
         return ContentFile(
             DATA_FILE,
             wire.file_path,
-            format_,
+            look.file_format,
             wire.spec_id,
-            (),
+            partition,
             wire.record_count,
             wire.file_size_in_bytes,
             wire.equality_ids,
@@ -120,46 +136,6 @@ class WireFiles:
             wire.split_offsets,
             metrics,
         )
-
-    def _plain_metrics(self, wire: WireFile) -> Metrics | None:
-        """Statistics whose columns were seen before; None for others, and for those that may be wrong."""
-        known = self._known_keys
-        counts: list[dict[int, int] | None] = []
-        for of in (wire.column_sizes, wire.value_counts, wire.null_value_counts, wire.nan_value_counts):
-            if of is None:
-                counts.append(None)
-            elif of.keys in known and len(of.keys) == len(of.values):
-                counts.append(dict(zip(of.keys, of.values, strict=True)))
-            else:
-                return None
-        sizes, values, nulls, nans = counts
-        if values is not None:
-            for fewer in (nulls, nans):
-                for id_, count in () if fewer is None else fewer.items():
-                    if count > values.get(id_, count):
-                        return None
-        bounds: list[dict[int, bytes] | None] = []
-        decoded: list[dict[int, Any]] = []
-        for limits in (wire.lower_bounds, wire.upper_bounds):
-            if limits is None:
-                bounds.append(None)
-                continue
-            if limits.keys not in known or len(limits.keys) != len(limits.values):
-                return None
-            try:
-                data = [bytes.fromhex(text) for text in limits.values]
-                readers = [self._readers[id_] for id_ in limits.keys]
-                read = [reader.read(bound) for reader, bound in zip(readers, data, strict=True)]
-            except UNREADABLE:
-                return None
-            bounds.append(dict(zip(limits.keys, data, strict=True)))
-            decoded.append(dict(zip(limits.keys, read, strict=True)))
-        if len(decoded) == 2:
-            lowest, highest = decoded
-            for id_, least in lowest.items():
-                if id_ in highest and self._readers[id_].are_reversed(least, highest[id_]):
-                    return None
-        return Metrics(sizes, values, nulls, nans, *bounds)
 
     def _file(self, wire: WireFile, field: str, *, data: bool) -> ContentFile:
         content = _CONTENTS.get(wire.content)
@@ -278,8 +254,6 @@ class WireFiles:
         for id_ in wire.keys:
             if id_ not in self._ids and id_ < _RESERVED_ID_MIN:
                 raise BadInput(f"{name}: no column has id {id_}", field=f"{field}.{name}")
-        if len(self._known_keys) < _KNOWN_KEYS_MAX and len(wire.keys) <= _KNOWN_KEYS_LONG:
-            self._known_keys.add(wire.keys)
         return dict(zip(wire.keys, wire.values, strict=True))
 
     def _bounds(self, wire: BoundMap | None, field: str) -> tuple[dict[int, bytes] | None, dict[int, Any]]:
