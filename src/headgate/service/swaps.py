@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headgate.core.commit import Candidate, Head, Reply, SwapLost, SwapRefused, Target
 from headgate.core.locations import canonical
+from headgate.core.updates import AddSnapshot
 from headgate.errors import (
     AlreadyExists,
     BadInput,
@@ -16,10 +17,10 @@ from headgate.errors import (
     NotFound,
 )
 from headgate.format.table_metadata import encode_envelope
-from headgate.service.commit_records import added_snapshots
 from headgate.store import base as store
 from headgate.store.base import EntryId, Kind, Reason, Stream
 
+_SNAPSHOTS, _HISTORY = Stream  # an attribute of an enum takes longer than a call
 _KINDS: tuple[tuple[type[HeadgateError], str], ...] = (
     (CommitUnknown, "unknown"),
     (Diverged, "diverged"),
@@ -62,8 +63,8 @@ def swap_operation(
         checkpointed=checkpointed,
         envelope=encode_envelope(envelope),
         logs={
-            Stream.SNAPSHOTS: metadata.snapshots.since(base.metadata.snapshots),
-            Stream.HISTORY: metadata.history.since(base.metadata.history),
+            _SNAPSHOTS: metadata.snapshots.since(base.metadata.snapshots),
+            _HISTORY: metadata.history.since(base.metadata.history),
         },
         tags_are_new=_has_own_lists(candidate),
     )
@@ -71,7 +72,7 @@ def swap_operation(
 
 def _has_own_lists(candidate: Candidate) -> bool:
     """Whether the manifest lists of its new snapshots were all written for it, under names that nobody else has."""
-    lists = {snapshot.manifest_list for snapshot in added_snapshots(candidate.updates)}
+    lists = {one.snapshot.manifest_list for one in candidate.updates if isinstance(one, AddSnapshot)}
     return lists.issubset(candidate.written)
 
 
