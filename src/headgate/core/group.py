@@ -25,6 +25,7 @@ from headgate.core.manifest import ManifestFile
 from headgate.core.plan import judge_only, plan_change
 from headgate.core.rebase import is_landed, parse_rebase, rebase_commit
 from headgate.core.requirements import find_changed, find_failed
+from headgate.core.snapshot_ids import seed_of
 from headgate.core.stream_progress import find_passed
 from headgate.core.table import TableMetadata
 from headgate.core.taken import Change
@@ -93,10 +94,9 @@ class _Table:
         self, metadata: TableMetadata, written: Sequence[str], updates: Sequence[TableUpdate]
     ) -> None:
         """One member further. The previous metadata file is in the log from the first member on."""
-        if self.head is None:
+        if (head := self.head) is None:
             self.head = Head("", 0, metadata, "", None)
         else:
-            head = self.head
             self.head = Head(head.id, head.version, metadata, head.metadata_location, None)
         self.written.extend(written)
         self.updates.extend(updates)
@@ -321,11 +321,6 @@ class Group:
             return
         parts = self._shares[-1].parts
         self._shares.extend(Share(index, parts, shares_with=first) for index, *_ in fold.appends[1:])
-
-
-def seed_of(key: str, target: Target, place: int = 0) -> str:
-    """From which the id of a snapshot is drawn: the same in every attempt, and another for each change of a commit."""
-    return f"{key}/{'.'.join((*target[0], target[1]))}/{place}"
 
 
 def _check_count(commits: tuple[TableCommit, ...]) -> None:

@@ -20,6 +20,11 @@ _UUID7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7", re.IGNORECASE)
 _SALTS_MAX = 1000
 
 
+def seed_of(key: str, table: tuple[tuple[str, ...], str], place: int = 0) -> str:
+    """What ids are drawn from: the same in every attempt of a commit, and another for each of its tables and changes."""
+    return f"{key}/{'.'.join((*table[0], table[1]))}/{place}"
+
+
 def choose_snapshot_id(seed: str, table: TableMetadata) -> int:
     """A positive id that is the same for every attempt of one commit, and free in the table. A seed begins with its key."""
     found = _UUID7.match(seed)

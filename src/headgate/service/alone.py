@@ -23,10 +23,10 @@ from headgate.core.append_at_once import AtOnce, append_at_once, is_blind_append
 from headgate.core.build import Appended, AppendFiles
 from headgate.core.change import ChangeUpdate
 from headgate.core.commit import Candidate, Committed, Head, Loaded, Share, Swap, TableCommit, Verdict
-from headgate.core.group import seed_of
 from headgate.core.intake import take_in
 from headgate.core.manifest_list import ManifestList
 from headgate.core.requirements import find_failed
+from headgate.core.snapshot_ids import seed_of
 from headgate.core.taken import Change
 from headgate.core.window import ReadManifestList
 from headgate.errors import CommitUnknown, HeadgateError
