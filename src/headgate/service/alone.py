@@ -20,16 +20,16 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headgate.core.append_at_once import AtOnce, append_at_once, is_blind_append
-from headgate.core.build import Appended, AppendFiles
+from headgate.core.build import AppendFiles
 from headgate.core.change import ChangeUpdate
 from headgate.core.commit import Candidate, Committed, Head, Loaded, Share, Swap, TableCommit, Verdict
 from headgate.core.intake import take_in
-from headgate.core.manifest_list import ManifestList
 from headgate.core.requirements import find_failed
 from headgate.core.snapshot_ids import seed_of
 from headgate.core.taken import Change
 from headgate.core.window import ReadManifestList
 from headgate.errors import CommitUnknown, HeadgateError
+from headgate.service.append_files import WrittenAppend
 from headgate.service.commit_records import Work
 from headgate.service.gate import GroupUnderWay, Pause
 from headgate.service.group_run import GroupRun
@@ -61,8 +61,7 @@ class _Built(NamedTuple):
     candidate: Candidate
     prepared: Prepared
     now_ms: int
-    manifests: ManifestList
-    appended: Appended
+    made: WrittenAppend
 
 
 class AloneRun:
@@ -106,9 +105,10 @@ class AloneRun:
         return GroupRun(self._services, (self._work,), self._answer, trusts_cache=True)
 
     def _take_over(self, built: _Built, *, in_doubt: bool) -> GroupRun:
-        run = self._begin()
+        run, made = self._begin(), built.made
+        self._services.manifests.keep_append(made)
         loaded = Loaded((built.candidate.base,), _NOBODY, built.now_ms, is_hint=True)
-        run.take_over((loaded, built.manifests, built.appended), built.prepared, in_doubt=in_doubt)
+        run.take_over((loaded, made.parent, made.reply), built.prepared, in_doubt=in_doubt)
         return run
 
     # --- building ----------------------------------------------------------------------------------------
@@ -137,17 +137,17 @@ class AloneRun:
             planned = self._plan(change, head, now_ms, write)
             if planned is None:
                 return None
-            done, manifests, appended = planned
+            done, made = planned
             journal.late.add(late)
         except HeadgateError:
             return None
         candidate = Candidate(commit.target, head, done.metadata, done.written, done.updates)
-        return _Built(candidate, self._prepare(candidate, head, journalled), now_ms, manifests, appended)
+        return _Built(candidate, self._prepare(candidate, head, journalled), now_ms, made)
 
     def _plan(
         self, change: Change, head: Head, now_ms: int, write: Write
-    ) -> tuple[AtOnce, ManifestList, Appended] | None:
-        """The table with one more snapshot, and what the planning was told: the list in front of which it is, the files."""
+    ) -> tuple[AtOnce, WrittenAppend] | None:
+        """The table with one more snapshot, and the files that it needs."""
         planning = append_at_once(
             change,
             head.metadata,
@@ -155,21 +155,20 @@ class AloneRun:
             now_ms=now_ms,
             previous_file=head.checkpoint,
         )
-        store, manifests, appended = self._services.manifests, None, None
+        manifests, made = self._services.manifests, None
         try:
             effect = next(planning)
-            if not isinstance(effect, ReadManifestList) or not store.holds_list(effect.location):
+            if not isinstance(effect, ReadManifestList) or not manifests.holds_list(effect.location):
                 return None
-            manifests = store.read_list(effect.location)
-            effect = planning.send(manifests)
+            effect = planning.send(manifests.read_list(effect.location))
             if not isinstance(effect, AppendFiles):
                 return None
-            appended = store.append(effect, write)
-            planning.send(appended)
+            made = manifests.make_append(effect, write)
+            planning.send(None if made is None else made.reply)
         except StopIteration as stop:
             done: AtOnce | None = stop.value
-            if done is not None and manifests is not None and appended is not None:
-                return done, manifests, appended
+            if done is not None and made is not None:
+                return done, made
         return None
 
     def _prepare(self, candidate: Candidate, base: Head, journalled: list[PutFile]) -> Prepared:
@@ -192,6 +191,7 @@ class AloneRun:
         self._answer(0, Committed((head,), (candidate,)))
         elapsed_ms = (time.perf_counter() - started) * 1000
         services.metrics.group_size.observe(1)
+        services.manifests.keep_append(built.made)
         settle_swapped(services, built.prepared, (candidate,))
         (namespace, name), base = candidate.target, candidate.base
         line = CommitLine(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.core.build import AppendFiles, list_next
+from headgate.core.build import Appended, AppendFiles, list_next
 from headgate.core.iceberg import schema_for_spec
 from headgate.core.identity_cache import IdentityCache
 from headgate.core.manifest import ManifestFile
@@ -21,15 +21,14 @@ from headgate.service.placement import folder_of
 
 
 class WrittenAppend(Record):
-    """Both files, the manifest at `path` and the list at `location`, and what is to be remembered of them."""
+    """Both files as the planning is told of them, and what is to be remembered. `parent` is the list before `listed`."""
 
-    path: str
+    reply: Appended
     own: ManifestFile
     kept: Written
-    location: str
+    parent: ManifestList
     listed: ManifestList
     footprint: bytes
-    next_row_id: int
 
 
 class _Terms(Record):
@@ -73,7 +72,8 @@ def write_append(
     write(path, added.data)
     write(location, encoded.data, tail)
     footprint = encode_appended(own, hashes, kept.found)
-    return WrittenAppend(path, own, kept, location, listed, footprint, next_row_id)
+    reply = Appended(path, location, next_row_id)
+    return WrittenAppend(reply, own, kept, wanted.manifests, listed, footprint)
 
 
 def _make_terms(table: TableMetadata, spec_id: int) -> _Terms:

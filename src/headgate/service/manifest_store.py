@@ -31,7 +31,7 @@ from headgate.format.manifest_encode import EncodedFile, EncodedManifest, Manife
 from headgate.format.manifest_list_encode import encode_blocks
 from headgate.format.manifest_splice import Source, splice_manifests
 from headgate.format.manifests import decode_manifest, decode_manifest_list
-from headgate.service.append_files import write_append
+from headgate.service.append_files import WrittenAppend, write_append
 from headgate.service.kept_entries import (
     CachedEntries,
     Written,
@@ -305,23 +305,34 @@ class ManifestStore:
 
     def append(self, wanted: AppendFiles, write: Write) -> Appended | None:
         """As `write_manifest` and `write_list`, unless a path may be live; nothing is written before both are made."""
-        files, parent = wanted.files, wanted.manifests
+        made = self.make_append(wanted, write)
+        if made is None:
+            return None
+        self.keep_append(made)
+        return made.reply
+
+    def make_append(self, wanted: AppendFiles, write: Write) -> WrittenAppend | None:
+        """As `append`, and nothing of it is remembered but its footprint: for who knows soon whether it has landed."""
+        files = wanted.files
         hashes = (
             hash_path(files[0].file_path) if len(files) == 1 else hash_paths([f.file_path for f in files])
         )
-        if not self._paths.holds_none(parent, hashes):
+        if not self._paths.holds_none(wanted.manifests, hashes):
             return None
         made = write_append(wanted, hashes, write, self._new_uuid)
-        path, location, listed = made.path, made.location, made.listed
-        self._paths.append(listed, path, hashes, parent=parent)
-        self._footprints[location] = made.footprint
+        self._footprints[made.reply.manifest_list] = made.footprint
+        return made
+
+    def keep_append(self, made: WrittenAppend) -> None:
+        """Remember it: whoever comes next need not read its files."""
+        path, location, listed = made.reply.manifest, made.reply.manifest_list, made.listed
+        self._paths.append(listed, path, made.kept.hashes, parent=made.parent)
         with self._lock:
             self._put_written(path, made.kept)
             self._put_list(location, listed)
             self._own.put(location, (made.own,), size_bytes=_OWN_BYTES + _MANIFEST_BYTES)
             if len(self._footprints) > _LISTS_MAX:
                 self._footprints.popitem(last=False)
-        return Appended(path, location, made.next_row_id)
 
     def write_list(self, wanted: WriteManifestList, write: Write) -> str:
         """Encode a manifest list under a name of its own, and have it written."""
