@@ -670,3 +670,13 @@ def test_closing_finishes_what_is_queued_here_and_takes_nothing_more() -> None:
             "z": 0,
         }
         assert [keys for keys, _ in desk.crew.ways if keys != "x"] == ["ab", "cd", "cd", "e", "Fg"]
+
+
+def test_a_commit_of_who_is_alone_whose_time_is_over_is_not_made() -> None:
+    with opened() as desk:
+        desk.gates.lead_by(desk.loop.soon, lambda: True)
+        desk.submit("a", deadline=LONG_AGO)
+        desk.loop.turn()
+        (verdict,) = desk.verdicts("a")
+        assert isinstance(verdict, Refused)
+        assert desk.crew.drives == []

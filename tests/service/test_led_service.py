@@ -79,7 +79,7 @@ def witness(monkeypatch: pytest.MonkeyPatch) -> Witness:
     def watched_alone(self: AloneRun, *, may_wait: bool) -> bool | Pause:
         before = len(seen.drives)
         calm = alone(self, may_wait=may_wait)
-        if not isinstance(calm, Pause) and len(seen.drives) == before:  # it needed no conversation
+        if len(seen.drives) == before and calm is not Pause.HAS_MORE:  # it needed no conversation so far
             seen.drives.append((threading.current_thread().name, may_wait, calm))
         return calm
 
@@ -623,3 +623,13 @@ def test_a_request_that_spells_assert_create_with_escapes_does_not_stop_the_serv
         assert again.result(WAIT_S).status_code == 409
         assert creating.result(WAIT_S).status_code == 409
     assert append(client, folder, "after").status_code == 200
+
+
+def test_no_commit_gets_its_turn_within_no_time_at_all(client: AppClient) -> None:
+    created(client)
+    folder = place(client)
+    assert append(client, folder, "first").status_code == 200
+    update = change("append", add_data_files=[data_file(f"{folder}/data/a")])
+    body = {"requirements": [], "updates": [update]}
+    assert client.post(path(), body, headers={"Prefer": "wait=0"}).status_code == 503
+    assert append(client, folder, "a").status_code == 200

@@ -100,3 +100,14 @@ def test_of_a_parent_that_was_not_encoded_here_or_in_another_version_nothing_is_
     assert find_tail(other, 1, parent=parent, base="a") is None
     assert find_tail(other, 2, parent=None, base="a") is None
     assert find_tail(other, 2, parent=ManifestList.of(parent), base="a") is None
+
+
+def test_what_is_noted_of_a_list_does_not_grow_with_commits_that_bring_nothing(tmp_path: Path) -> None:
+    with app_client(tmp_path, store=SqliteStore(tmp_path / "catalog.db")) as client:
+        make_namespace(client, "a")
+        location = created(client, properties=UNMERGED)["metadata"]["location"]
+        append(client, location, 0)
+        for _ in range(20):
+            assert commit_change(client, change("append", add_data_files=[])).status_code == 200
+        head = load(client)["metadata"]["snapshots"][-1]["manifest-list"]
+        assert len(client.services.manifests.read_list(head).notes) < 5

@@ -22,26 +22,38 @@ from typing import NamedTuple
 from headgate.core.append_at_once import AtOnce, append_at_once, is_blind_append
 from headgate.core.build import AppendFiles
 from headgate.core.change import ChangeUpdate
-from headgate.core.commit import Candidate, Committed, Head, Loaded, Share, Swap, TableCommit, Verdict
+from headgate.core.commit import (
+    Candidate,
+    Committed,
+    Head,
+    Loaded,
+    Reply,
+    Share,
+    Swap,
+    SwapUnknown,
+    TableCommit,
+    Verdict,
+)
 from headgate.core.intake import take_in
 from headgate.core.requirements import find_failed
 from headgate.core.snapshot_ids import seed_of
 from headgate.core.taken import Change
 from headgate.core.window import ReadManifestList
-from headgate.errors import CommitUnknown, HeadgateError
+from headgate.errors import CommitUnknown, HeadgateError, WouldWait
 from headgate.service.append_files import WrittenAppend
 from headgate.service.commit_records import Work
 from headgate.service.gate import GroupUnderWay, Pause
 from headgate.service.group_run import GroupRun
 from headgate.service.journal import Tail
 from headgate.service.logs import CommitLine, log_commits
-from headgate.service.outbox import Write
+from headgate.service.outbox import Write, is_small
 from headgate.service.publishing import Prepared, cleans_up, name_head, records_of, settle_swapped
 from headgate.service.services import Services
-from headgate.service.swaps import swap_operation
+from headgate.service.swaps import swap_operation, to_reply
 from headgate.store.base import PutFile
 
 _NOBODY: frozenset[int] = frozenset()
+_TOO_LARGE = 1 << 62  # bytes: more than may ever be late
 
 
 def begin_group(
@@ -76,39 +88,46 @@ class AloneRun:
     def go_on(self, *, may_wait: bool) -> bool | Pause:
         """To its end, or where it may not wait to a pause."""
         if self._general is None:
-            if not may_wait and self._has_landed():
-                return True
+            if not may_wait and (ended := self._try()) is not None:
+                return ended
             self._general = self._general or self._begin()
         return self._general.go_on(may_wait=may_wait)
 
-    def _has_landed(self) -> bool:
-        """Try it; if it did not land, it goes on in a conversation, which may have been begun for what was tried."""
+    def _try(self) -> bool | Pause | None:
+        """True: it has landed. None: it goes on in a conversation, which was begun if a swap was sent."""
         started = time.perf_counter()
         services, built = self._services, self._build()
         if built is None:
-            return False
-        in_doubt = False
+            return None
+        answer: Reply = None
+        sent = time.perf_counter()
         try:
             with services.store.at_once():
-                is_refused = services.store.write(built.prepared.operations) is not None
-        except HeadgateError as error:
-            is_refused, in_doubt = True, isinstance(error, CommitUnknown)
-        finally:
-            services.metrics.store_seconds.find("swap").observe(time.perf_counter() - started)
-        if is_refused:
-            self._general = self._take_over(built, in_doubt=in_doubt)
-            return False
-        self._tell(built, started)
-        return True
+                refused = services.store.write(built.prepared.operations)
+        except WouldWait:
+            self._general = self._take_over(built, None)
+            return Pause.HAS_TO_WAIT
+        except CommitUnknown:
+            answer = SwapUnknown()
+        except HeadgateError:
+            pass  # nothing was written: the conversation sends it once more, and says what befell it
+        else:
+            if refused is None:
+                self._tell(built, started, swap_s=time.perf_counter() - sent)
+                return True
+            answer = to_reply(refused, (built.candidate,))
+        services.metrics.store_seconds.find("swap").observe(time.perf_counter() - sent)
+        self._general = self._take_over(built, answer)
+        return None
 
     def _begin(self) -> GroupRun:
         return GroupRun(self._services, (self._work,), self._answer, trusts_cache=True)
 
-    def _take_over(self, built: _Built, *, in_doubt: bool) -> GroupRun:
+    def _take_over(self, built: _Built, answer: Reply) -> GroupRun:
         run, made = self._begin(), built.made
         self._services.manifests.keep_append(made)
         loaded = Loaded((built.candidate.base,), _NOBODY, built.now_ms, is_hint=True)
-        run.take_over((loaded, made.parent, made.reply), built.prepared, in_doubt=in_doubt)
+        run.take_over((loaded, made.parent, made.reply), built.prepared, answer)
         return run
 
     # --- building ----------------------------------------------------------------------------------------
@@ -119,7 +138,6 @@ class AloneRun:
         head, journal, update = services.heads.find_hint(commit.target), services.journal, commit.updates[0]
         if head is None or not isinstance(update, ChangeUpdate) or cleans_up(head.metadata):
             return None
-        # They are few bytes beside those that may be late, so they are not counted first.
         if not (journal.takes(0) and journal.takes_late(0)):
             return None
         if commit.requirements and find_failed(commit.requirements, head.metadata) is not None:
@@ -138,6 +156,14 @@ class AloneRun:
             if planned is None:
                 return None
             done, made = planned
+            size_bytes = 0
+            for put in journalled:
+                size_bytes += put.file.size_bytes
+                if not is_small(put.file.size_bytes, len(put.file.data)):
+                    size_bytes = _TOO_LARGE
+            if not journal.takes_late(size_bytes):
+                services.manifests.drop_append(made)
+                return None
             journal.late.add(late)
         except HeadgateError:
             return None
@@ -184,12 +210,13 @@ class AloneRun:
 
     # --- when it has landed ------------------------------------------------------------------------------
 
-    def _tell(self, built: _Built, started: float) -> None:
+    def _tell(self, built: _Built, started: float, *, swap_s: float) -> None:
         """Whoever waits is told first; then what is left to do is done."""
         services, candidate, head = self._services, built.candidate, built.prepared.heads[0]
         services.metrics.count_commit("committed")
         self._answer(0, Committed((head,), (candidate,)))
         elapsed_ms = (time.perf_counter() - started) * 1000
+        services.metrics.store_seconds.find("swap").observe(swap_s)
         services.metrics.group_size.observe(1)
         services.manifests.keep_append(built.made)
         settle_swapped(services, built.prepared, (candidate,))

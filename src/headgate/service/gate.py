@@ -173,9 +173,9 @@ class Gates:
                     f"{'.'.join((*target[0], target[1]))}: {self._queue_max} commits are waiting already"
                 )
             waiting = _Waiting(work, done, begin, deadline, is_small)
-            if not (
-                is_small and not gate.queue and self._is_alone() and gate.is_free and self._may_lead_here()
-            ):
+            is_alone = is_small and not gate.queue and self._is_alone() and gate.is_free
+            is_late = deadline is not None and deadline < time.monotonic()
+            if not is_alone or is_late or not self._may_lead_here():
                 gate.queue.append(waiting)
                 self._queued += 1
                 gate.company.note(len(gate.queue))

@@ -99,13 +99,13 @@ class GroupDriver:
         self.heads: tuple[Head | None, ...] = ()  # as last loaded or swapped in
         self.met_others = False  # another replica commits to the same tables
 
-    def take_over(self, effect: Swap, prepared: Prepared, *, in_doubt: bool) -> None:
-        """Go on from a swap that was prepared elsewhere, at heads that were remembered."""
+    def take_over(self, effect: Swap, prepared: Prepared, answer: Reply) -> None:
+        """Go on from a swap that was prepared elsewhere, at remembered heads; without an answer it is still to be sent."""
         self.heads, self._attempt = tuple([candidate.base for candidate in effect.candidates]), effect.attempt
-        if in_doubt:
-            self._doubt(effect)
-        else:
+        if answer is None:
             self._prepared = prepared
+        elif isinstance(answer, SwapUnknown):
+            self._doubt(effect)
 
     def carry_out(self, effect: Effect) -> Reply:
         match effect:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headgate.core.build import PlanEffect
-from headgate.core.commit import Effect, Member, Reply, Swap, Swapped, SwapUnknown, Verdict
+from headgate.core.commit import Effect, Member, Reply, Swap, Swapped, Verdict
 from headgate.core.flow import group_flow
 from headgate.errors import HeadgateError, invariant, without_frames
 from headgate.service.commit_records import Work
@@ -50,21 +50,21 @@ class GroupRun:
         self._next: Effect | None = None  # which has to wait
         self._reply: tuple[Reply, HeadgateError | None] = (None, None)  # what the conversation is told next
 
-    def take_over(self, replies: Sequence[Reply], prepared: Prepared, *, in_doubt: bool) -> None:
+    def take_over(self, replies: Sequence[Reply], prepared: Prepared, answer: Reply = None) -> None:
         """Begin at a swap that was prepared without the conversation, which is told the replies up to there.
 
-        `in_doubt`: it was sent, and nobody knows whether it landed; else it is still to be sent.
+        `answer` is what became of it when it was sent; None: it is still to be sent.
         """
         swap = self._conversation.send(None)
         for reply in replies:
             swap = self._conversation.send(reply)
         invariant(isinstance(swap, Swap), "the conversation comes to the swap that was prepared without it")
         if isinstance(swap, Swap):
-            self._driver.take_over(swap, prepared, in_doubt=in_doubt)
-        if in_doubt:
-            self._reply = SwapUnknown(), None
-        else:
+            self._driver.take_over(swap, prepared, answer)
+        if answer is None:
             self._next = swap
+        else:
+            self._reply = answer, None
 
     def go_on(self, *, may_wait: bool) -> bool | Pause:
         """As `run_group`, or to a pause: nobody has been told anything that the rest could change."""

@@ -113,7 +113,8 @@ class ManifestStore:
             return cached
         data = self._read(location)
         found = ManifestList.of(decode_manifest_list(data, location=location))
-        self._keep_list(location, found)
+        with self._lock:
+            self._put_list(location, found)
         return found
 
     def read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
@@ -323,6 +324,10 @@ class ManifestStore:
         self._footprints[made.reply.manifest_list] = made.footprint
         return made
 
+    def drop_append(self, made: WrittenAppend) -> None:
+        """It is not to be, and was written nowhere."""
+        self._footprints.pop(made.reply.manifest_list, None)
+
     def keep_append(self, made: WrittenAppend) -> None:
         """Remember it: whoever comes next need not read its files."""
         path, location, listed = made.reply.manifest, made.reply.manifest_list, made.listed
@@ -346,8 +351,8 @@ class ManifestStore:
         before = None if base is None else self._lists.get(base)
         write(location, encoded.data, find_tail(wanted.manifests, version, parent=before, base=base))
         note_encoded(wanted.manifests, location, version, encoded.blocks_bytes)
-        self._keep_list(location, wanted.manifests)
         with self._lock:
+            self._put_list(location, wanted.manifests)
             made = self._made.pop(wanted.snapshot_id, ())
         # New ones stand in front, also those that a client wrote; what was rewritten in its place was made here.
         front = wanted.manifests.blocks[0].manifests if wanted.manifests.blocks else ()
@@ -384,10 +389,6 @@ class ManifestStore:
         return f"{metadata_folder(envelope.location, envelope.properties)}/{stem}-{self._new_uuid()}.avro"
 
     # --- memory ------------------------------------------------------------------------------------------
-
-    def _keep_list(self, location: str, manifests: ManifestList) -> None:
-        with self._lock:
-            self._put_list(location, manifests)
 
     def _put_list(self, location: str, manifests: ManifestList) -> None:
         """With the lock held, as the next one."""

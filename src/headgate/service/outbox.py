@@ -28,6 +28,11 @@ _SOFT_BYTES_MAX = 96 << 10  # in the journal, of one file; more costs more there
 _JOURNAL_BYTES_MAX = 4 << 20  # of one group; what is beyond is written durably at once
 
 
+def is_small(size_bytes: int, row_bytes: int) -> bool:
+    """Whether a file of this size, of which its row would hold so many bytes, is better journalled than synced by itself."""
+    return row_bytes <= _SOFT_BYTES_MAX and size_bytes <= FILE_BYTES_MAX
+
+
 class Write(Protocol):
     """Has a file written, now or before the swap."""
 
@@ -50,7 +55,7 @@ class Outbox:
         self._unwritten[location] = data
         self._put.append(location)
         row_bytes = len(data) if tail is None else len(data) - tail.size_bytes
-        if row_bytes <= _SOFT_BYTES_MAX and len(data) <= FILE_BYTES_MAX and self._journal.is_soft:
+        if is_small(len(data), row_bytes) and self._journal.is_soft:
             self._waiting[location] = data, tail, row_bytes
         else:
             self._begun[location] = self._begin(location, data)
