@@ -46,14 +46,13 @@ from headgate.service.gate import GroupUnderWay, Pause
 from headgate.service.group_run import GroupRun
 from headgate.service.journal import Tail
 from headgate.service.logs import CommitLine, log_commits
-from headgate.service.outbox import Write, is_small
+from headgate.service.outbox import Write, are_small
 from headgate.service.publishing import Prepared, cleans_up, name_head, records_of, settle_swapped
 from headgate.service.services import Services
 from headgate.service.swaps import swap_operation, to_reply
 from headgate.store.base import PutFile
 
 _NOBODY: frozenset[int] = frozenset()
-_TOO_LARGE = 1 << 62  # bytes: more than may ever be late
 
 
 def begin_group(
@@ -156,12 +155,8 @@ class AloneRun:
             if planned is None:
                 return None
             done, made = planned
-            size_bytes = 0
-            for put in journalled:
-                size_bytes += put.file.size_bytes
-                if not is_small(put.file.size_bytes, len(put.file.data)):
-                    size_bytes = _TOO_LARGE
-            if not journal.takes_late(size_bytes):
+            size_bytes = sum([len(data) for _, data in late])
+            if not (are_small(journalled, size_bytes) and journal.takes_late(size_bytes)):
                 services.manifests.drop_append(made)
                 return None
             journal.late.add(late)

@@ -33,6 +33,13 @@ def is_small(size_bytes: int, row_bytes: int) -> bool:
     return row_bytes <= _SOFT_BYTES_MAX and size_bytes <= FILE_BYTES_MAX
 
 
+def are_small(files: Iterable[PutFile], size_bytes: int) -> bool:
+    """Whether each of these files, which have so many bytes together, is small."""
+    if size_bytes <= min(_SOFT_BYTES_MAX, FILE_BYTES_MAX):
+        return True
+    return all(is_small(put.file.size_bytes, len(put.file.data)) for put in files)
+
+
 class Write(Protocol):
     """Has a file written, now or before the swap."""
 
