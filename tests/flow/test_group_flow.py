@@ -10,11 +10,13 @@ from headgate.core.commit import (
     Committed,
     Discard,
     Load,
+    Member,
     Refused,
     Swap,
     SwapLost,
     SwapRefused,
     SwapUnknown,
+    TableCommit,
     Unknown,
     Verdict,
 )
@@ -24,6 +26,7 @@ from headgate.core.updates import AddSnapshot, SetProperties
 from headgate.errors import BadInput, CommitRefused, ConflictFound, StorageFailed
 from tests.flow.script import (
     LANDS,
+    TARGET,
     adds,
     append,
     at_group,
@@ -238,6 +241,15 @@ def test_what_a_hint_had_written_for_a_refused_member_is_discarded_too() -> None
     made = {*lake.world.lists, *lake.world.manifests} - {"mem://list/2", "mem://manifest/1"}
     assert made == script.discarded | script.written
     assert script.discarded.isdisjoint(script.written)
+
+
+def test_what_only_reads_is_judged_once_at_heads_that_were_loaded() -> None:
+    lake = lake_of()
+    reads = Overwrite(base_snapshot_id=lake.head, commit_validations=(NoAddedDataFiles(filter=True),))
+    only_reads = Member("k", (TableCommit(TARGET, (), (), reads),))
+    script = play(group_flow((only_reads,)), [at_group(lake, 3)], lake)
+    assert [load.fresh for load in script.yielded(Load)] == [True]
+    assert kinds(script.verdicts) == ["Committed"]
 
 
 def test_a_swap_of_a_hint_that_is_lost_is_followed_by_a_load() -> None:

@@ -57,7 +57,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def client(tmp_path: Path, files: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[AppClient]:
     """A service that remembers nothing of what it has written but the newest manifest."""
     monkeypatch.setattr(manifest_store, "_WRITTEN_BYTES_MAX", 0)
-    monkeypatch.setattr(ManifestStore, "_keep_list", lambda *_: None)
+    monkeypatch.setattr(ManifestStore, "_put_list", lambda *_: None)
     with app_client(tmp_path, files=files, manifest_cache_bytes=1 << 20) as made:
         yield with_table(made)
 

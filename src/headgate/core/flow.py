@@ -101,12 +101,14 @@ class _Conversation:
         self._members, self._waiting, self._policy = members, list(batch), policy
         commits = [commit for member in batch for commit in members[member].commits]
         self._targets = tuple(dict.fromkeys([commit.target for commit in commits]))
+        # What only reads is proved by no swap, so a head that is remembered will not do.
+        self._only_reads = not any(commit.updates for commit in commits)
         self._sent: list[Judged] = []
         self._verdicts: dict[int, Verdict] = {}
 
     def run(self, attempts_max: int) -> Generator[Effect, Reply, dict[int, Verdict]]:
         refusal: HeadgateError | None = None
-        fresh, reason = False, ""
+        fresh, reason = self._only_reads, ""
         for attempt in range(1, attempts_max + 2):
             loaded = yield Load(self._targets, attempt, fresh)
             if not isinstance(loaded, Loaded):
