@@ -95,3 +95,8 @@ def test_an_append_is_summed_up_as_any_other_change_is(
     found = summarise_append(files, extra, previous)
     expected = summarise("append", count_changes(files, []), extra, previous)
     assert list(found.items()) == list(expected.items())
+
+
+def test_a_total_of_thousands_of_digits_is_not_known() -> None:
+    found = summarise("append", {"added-records": 1}, {}, {"total-records": "9" * 5000})
+    assert "total-records" not in found

@@ -18,6 +18,7 @@ _TOTALS = (
     ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
     ("total-equality-deletes", "added-equality-deletes", "removed-equality-deletes"),
 )
+_DIGITS_MAX = 1000  # of a total; of much more `int` makes no number
 _NAMES = tuple([total for total, _, _ in _TOTALS])
 # An append moves the first three and carries the others on, which mostly count nothing. A KeyError: one is not known.
 _find_moved, _find_carried = itemgetter(*_NAMES[:3]), itemgetter(*_NAMES[3:])
@@ -72,7 +73,7 @@ def summarise(
         before = "0" if previous is None else previous.get(total, "")
         if not by and before == "0":
             found[total] = before
-        elif before.isascii() and before.isdigit():
+        elif before.isascii() and before.isdigit() and len(before) <= _DIGITS_MAX:
             after = max(0, int(before) + by)
             if after <= LONG_MAX:  # readers count in 64 bits
                 found[total] = str(after)
