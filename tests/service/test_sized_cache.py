@@ -27,3 +27,12 @@ def test_the_newest_value_stays_however_large_it_is() -> None:
     cache.put("a", 1, size_bytes=30)
     cache.put("b", 2, size_bytes=500)
     assert (cache.get("a"), cache.get("b"), cache.size_bytes) == (None, 2, 500)
+
+
+def test_many_that_are_asked_for_at_once_are_used_as_if_asked_for_one_by_one() -> None:
+    cache: SizedCache[str, int] = SizedCache(100)
+    for number, key in enumerate("abc"):
+        cache.put(key, number, size_bytes=30)
+    assert cache.get_all("xa") == [None, 0]
+    cache.put("d", 3, size_bytes=30)
+    assert cache.get_all("abcd") == [0, None, 2, 3]

@@ -13,7 +13,7 @@ from headgate.store.base import Store
 from headgate.store.open import open_store
 from tests.service.app_client import AppClient, app_client
 from tests.service.change_calls import change, commit_change, data_file, head_id
-from tests.service.table_calls import append, created, make_namespace
+from tests.service.table_calls import append, created, load, local, make_namespace
 
 
 def _fill(client: AppClient, *names: str, commits: int = 5) -> None:
@@ -116,3 +116,34 @@ def test_a_store_that_fails_at_start_fails_no_warm_up(
 
         monkeypatch.setattr(client.services.store, "recent_tables", fail)
         assert warm_up(client.services, budget_s=5.0) == 0
+
+
+def test_what_is_judged_for_practice_reads_no_manifest(tmp_path: Path) -> None:
+    with app_client(tmp_path, store=_open(tmp_path)) as client:
+        _fill(client, "t", commits=2)
+        metadata = load(client)["metadata"]
+        location = metadata["location"]
+        many = [data_file(f"{location}/data/many-{number}.parquet") for number in range(50)]
+        assert (
+            commit_change(client, change("append", add_data_files=many)).status_code == 200
+        )  # no footprint holds them
+        lists = {local(one["manifest-list"]) for one in load(client)["metadata"]["snapshots"]}
+        manifests = [file for file in (local(location) / "metadata").glob("*.avro") if file not in lists]
+        assert len(manifests) == 3
+    for file in manifests:
+        file.unlink()
+    with app_client(tmp_path, store=_open(tmp_path)) as client:
+        assert warm_up(client.services, budget_s=5.0) == 1
+
+
+@pytest.mark.parametrize("type_", ["long", "string", "double"])
+def test_a_table_is_read_ahead_whatever_its_columns_are(tmp_path: Path, type_: str) -> None:
+    schema = {"type": "struct", "fields": [{"id": 1, "name": "it", "required": False, "type": type_}]}
+    with app_client(tmp_path, store=_open(tmp_path)) as client:
+        make_namespace(client, "a")
+        location = created(client, schema=schema)["metadata"]["location"]
+        for number in range(3):
+            update = change("append", add_data_files=[data_file(f"{location}/data/{number}.parquet")])
+            assert commit_change(client, update).status_code == 200
+    with app_client(tmp_path, store=_open(tmp_path)) as client:
+        assert warm_up(client.services, budget_s=5.0) == 1

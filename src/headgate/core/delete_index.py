@@ -6,7 +6,6 @@ Delete files may come from any writer: bounds that do not decode decide nothing.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -16,14 +15,12 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import DoubleType, FloatType, PrimitiveType
 
 from headgate.core.manifest import DELETE_PATH_ID, ContentFile, FileContent, Metrics
+from headgate.core.metrics_filter import UNREADABLE
 from headgate.core.partitioning import is_unpartitioned
 from headgate.core.schema import parse_primitive, struct_fields, walk_fields
 from headgate.core.table import TableMetadata
 from headgate.core.taken import Partition, partition_of
 from headgate.core.window import Theirs
-
-# What bytes that are no single value of their type make PyIceberg raise.
-_MISFITS = (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error)
 
 
 def referenced_data_file(delete: ContentFile) -> str | None:
@@ -135,5 +132,5 @@ def _decode_bounds(metrics: Metrics, id_: int, type_: PrimitiveType) -> tuple[An
         low, high = from_bytes(type_, lower), from_bytes(type_, upper)
         # Java orders UUIDs by signed halves, so that its bounds may stand the wrong way round for us.
         return None if high < low else (low, high)
-    except _MISFITS:
+    except UNREADABLE:
         return None

@@ -46,7 +46,7 @@ from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, S
 
 from headgate.core.iceberg import partition_schema, to_schema, to_spec
 from headgate.core.manifest import ContentFile, FieldSummary, ManifestFile, Metrics
-from headgate.core.metrics_filter import MayMatchBounds, prepare, prepare_bounds, statistics_of
+from headgate.core.metrics_filter import UNREADABLE, MayMatchBounds, ask, prepare, prepare_bounds
 from headgate.core.partitioning import PartitionSpec
 from headgate.core.schema import Schema
 from headgate.errors import BadInput, RequirementFailed
@@ -185,8 +185,7 @@ class RowFilter:
         self._partitions: dict[int, Callable[[Record], bool]] = {}
         self._partition_answers: dict[tuple[int, object], bool] = {}
         self._residuals: dict[int, _Residuals] = {}
-        self._manifests: dict[int, tuple[MayMatchBounds | None, Callable[[Any], bool]]] = {}
-        self._summaries: dict[object, bool] = {}
+        self._manifests: dict[int, _Summaries | None] = {}  # None: every manifest may hold something
         # Deciding is cheap and preparing is not; files of one partition share what was prepared.
         self._prepared: dict[
             tuple[object, ...], tuple[_InclusiveMetricsEvaluator, _StrictMetricsEvaluator]
@@ -194,35 +193,29 @@ class RowFilter:
 
     def may_hold(self, manifest: ManifestFile) -> bool:
         """Whether the partition summaries of a manifest leave room for a file that matches."""
-        if manifest.partitions is None or (spec := self._specs.get(manifest.partition_spec_id)) is None:
+        spec_id, summaries = manifest.partition_spec_id, manifest.partitions
+        if summaries is None:
             return True
-        key = (manifest.partition_spec_id, manifest.partitions)
-        found = self._summaries.get(key)
-        if found is None:
-            found = self._summaries_may_match(spec, manifest.partitions)
-            if len(self._summaries) >= _PREPARED_MAX:
-                self._summaries.clear()
-            self._summaries[key] = found
-        return found
-
-    def _summaries_may_match(self, spec: PartitionSpec, summaries: tuple[FieldSummary, ...]) -> bool:
-        columns = partition_schema(spec, self._schema).fields
-        for column, summary in zip(columns, summaries, strict=False):
-            may_be_nan = isinstance(column.field_type, FloatType | DoubleType)
-            if may_be_nan and summary.contains_nan is not False:
-                return True  # engines do not agree on how NaN compares
-        prepared = self._manifests.get(spec.spec_id)
+        try:
+            prepared = self._manifests[spec_id]
+        except KeyError:
+            prepared = self._manifests[spec_id] = self._prepare_summaries(spec_id)
         if prepared is None:
-            schema = to_schema(self._schema)
-            projected = inclusive_projection(schema, to_spec(spec))(self.expression)
-            evaluate = manifest_evaluator(to_spec(spec), schema, projected)
-            prepared = prepare_bounds(partition_schema(spec, self._schema), projected), evaluate
-            self._manifests[spec.spec_id] = prepared
-        may_match, evaluate = prepared
-        if may_match is not None and (bounds := _bounds_of(columns, summaries)) is not None:
-            return may_match(bounds)
-        seen: Any = SimpleNamespace(partitions=list(summaries))  # all that PyIceberg looks at
-        return bool(evaluate(seen))
+            return True
+        found = prepared.answers.get(summaries)
+        return prepared.judge(summaries) if found is None else found
+
+    def _prepare_summaries(self, spec_id: int) -> _Summaries | None:
+        spec = self._specs.get(spec_id)
+        if spec is None:
+            return None
+        schema = to_schema(self._schema)
+        projected = inclusive_projection(schema, to_spec(spec))(self.expression)
+        if isinstance(projected, AlwaysTrue):  # the partitions say nothing about what is asked for
+            return None
+        columns = partition_schema(spec, self._schema)
+        evaluate = manifest_evaluator(to_spec(spec), schema, projected)
+        return _Summaries(columns.fields, prepare_bounds(columns, projected), evaluate)
 
     def may_match(self, file: ContentFile) -> bool:
         """Whether some row of the file may be in scope: the test of every conflict rule."""
@@ -282,11 +275,11 @@ class RowFilter:
         # The whole filter first: it is prepared once, the residual for every partition.
         if not self.may_match(file):
             return False
-        return bool(self._evaluators(file)[0].eval(statistics_of(file)))
+        return ask(self._evaluators(file)[0], file, unreadable=True)
 
     def all_rows_match(self, file: ContentFile) -> bool:
         """Whether every row of the file matches, provably."""
-        return bool(self._evaluators(file)[1].eval(statistics_of(file)))
+        return ask(self._evaluators(file)[1], file, unreadable=False)
 
 
 def _strict(schema: IcebergSchema, expression: BooleanExpression) -> _StrictMetricsEvaluator:
@@ -305,6 +298,42 @@ def _provable(bound: BooleanExpression, known: frozenset[int]) -> BooleanExpress
     if isinstance(bound, BoundPredicate) and bound.term.ref().field.field_id not in known:
         return AlwaysFalse()
     return bound
+
+
+class _Summaries:
+    """What the partition summaries of manifests of one spec leave room for, and what was found of which."""
+
+    def __init__(
+        self,
+        columns: tuple[NestedField, ...],
+        may_match: MayMatchBounds | None,
+        evaluate: Callable[[Any], bool],
+    ) -> None:
+        self._columns, self._may_match, self._evaluate = columns, may_match, evaluate
+        self._has_nan = any(isinstance(column.field_type, FloatType | DoubleType) for column in columns)
+        self.answers: dict[tuple[FieldSummary, ...], bool] = {}
+
+    def judge(self, summaries: tuple[FieldSummary, ...]) -> bool:
+        """Whether a file that matches may be in a manifest with these."""
+        if len(self.answers) >= _PREPARED_MAX:
+            self.answers.clear()
+        found = self.answers[summaries] = self._judge(summaries)
+        return found
+
+    def _judge(self, summaries: tuple[FieldSummary, ...]) -> bool:
+        columns = self._columns
+        for column, summary in zip(columns, summaries, strict=False) if self._has_nan else ():
+            may_be_nan = isinstance(column.field_type, FloatType | DoubleType)
+            if may_be_nan and summary.contains_nan is not False:
+                return True  # engines do not agree on how NaN compares
+        may_match = self._may_match
+        if may_match is not None and (bounds := _bounds_of(columns, summaries)) is not None:
+            return may_match(bounds)
+        seen: Any = SimpleNamespace(partitions=list(summaries))  # all that PyIceberg looks at
+        try:
+            return bool(self._evaluate(seen))
+        except UNREADABLE:
+            return True
 
 
 def _bounds_of(columns: tuple[NestedField, ...], summaries: tuple[FieldSummary, ...]) -> Metrics | None:

@@ -352,7 +352,7 @@ def _take_in(commit: TableCommit, head: Head | None, terms: _Terms) -> _Taken:
             raise BadInput(
                 "a table that is being created has nothing to read", field=commit.path("commit-validations")
             )
-        taken = replace(taken, reads=take_in(commit.reads, base, field=commit.field))
+        taken = _Taken(commit, head, take_in(commit.reads, base, field=commit.field), {})
     table, waiting = base, list[TableUpdate]()
     plain: Applying | None = None
     for i, update in enumerate(commit.updates):

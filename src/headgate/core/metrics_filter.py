@@ -7,6 +7,7 @@ ours; every other predicate, and how bounds are decoded, stays PyIceberg's. A te
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import ge, gt, le, lt
@@ -26,12 +27,15 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator  # it has no public name
 from pyiceberg.schema import Schema as IcebergSchema
-from pyiceberg.types import DoubleType, FloatType, PrimitiveType
+from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType
 
 from headgate.core.manifest import ContentFile, Metrics
 
-_DECODED_MAX = 10_000
+_JUDGED_MAX = 10_000
 _NO_METRICS = Metrics()
+# What bytes that are no single value of their type make PyIceberg raise. Files come from any writer; such bounds say
+# nothing.
+UNREADABLE = (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, struct.error)
 
 MayMatch = Callable[[ContentFile], bool]
 MayMatchBounds = Callable[[Metrics], bool]
@@ -70,12 +74,20 @@ def statistics_of(file: ContentFile) -> Any:
     )
 
 
+def ask(evaluator: Any, file: ContentFile, *, unreadable: bool) -> bool:
+    """What an evaluator of PyIceberg's says of a file; `unreadable` when it cannot read the file's bounds."""
+    try:
+        return bool(evaluator.eval(statistics_of(file)))
+    except UNREADABLE:
+        return unreadable
+
+
 def prepare(schema: IcebergSchema, expression: BooleanExpression) -> MayMatch:
     """A function of files: False where no row can match."""
     evaluator = _InclusiveMetricsEvaluator(schema, expression)
     test = _prepare(evaluator.expr)
     if test is None:
-        return lambda file: bool(evaluator.eval(statistics_of(file)))
+        return lambda file: ask(evaluator, file, unreadable=True)
 
     def may_match(file: ContentFile) -> bool:
         # A count below zero is not known (spec, Avro imports): such a file may hold anything.
@@ -107,21 +119,27 @@ def _prepare(bound: BooleanExpression) -> MayMatchBounds | None:
     # NaN compares with nothing: floating columns have rules of their own in PyIceberg, and are left to it.
     if isinstance(column.field_type, FloatType | DoubleType):
         return None
-    return _compare(column.field_id, _decoder(column.field_type), bound.literal.value, *refused)
+    return _compare(column, bound.literal.value, *refused)
 
 
-def _compare(
-    field_id: int, decode: Callable[[bytes], Any], wanted: Any, below: Any, above: Any
-) -> MayMatchBounds:
+def _compare(column: NestedField, wanted: Any, below: Any, above: Any) -> MayMatchBounds:
+    field_id = column.field_id
+    is_below, knows_below = _refuser(column.field_type, below, wanted)
+    is_above, knows_above = _refuser(column.field_type, above, wanted)
+
     def test(metrics: Metrics) -> bool:
         if below is not None and (bounds := metrics.lower_bounds) is not None:
             bound = bounds.get(field_id)
-            if bound is not None and below(decode(bound), wanted):
-                return False
+            if bound is not None:
+                refused = knows_below.get(bound)
+                if is_below(bound) if refused is None else refused:
+                    return False
         if above is not None and (bounds := metrics.upper_bounds) is not None:
             bound = bounds.get(field_id)
-            if bound is not None and above(decode(bound), wanted):
-                return False
+            if bound is not None:
+                refused = knows_above.get(bound)
+                if is_above(bound) if refused is None else refused:
+                    return False
         values, nulls = metrics.value_counts, metrics.null_value_counts
         count = None if values is None else values.get(field_id)
         # All of them null, none of them matches. (NaN is of floating columns.)
@@ -130,16 +148,18 @@ def _compare(
     return test
 
 
-def _decoder(type_: PrimitiveType) -> Callable[[bytes], Any]:
-    """How PyIceberg reads a bound, remembering what it read: files of one table share many bounds."""
-    known: dict[bytes, Any] = {}
+def _refuser(type_: Any, refuses: Any, wanted: Any) -> tuple[Callable[[bytes], bool], dict[bytes, bool]]:
+    """Whether a bound, as PyIceberg reads it, refuses its file; and what is known of which: files share many bounds."""
+    known: dict[bytes, bool] = {}
 
-    def decode(raw: bytes) -> Any:
-        found = known.get(raw)
-        if found is None:
-            if len(known) >= _DECODED_MAX:
-                known.clear()
-            found = known[raw] = from_bytes(type_, raw)
+    def judge(raw: bytes) -> bool:
+        if len(known) >= _JUDGED_MAX:
+            known.clear()
+        try:
+            found = bool(refuses(from_bytes(type_, raw), wanted))
+        except UNREADABLE:
+            found = False
+        known[raw] = found
         return found
 
-    return decode
+    return judge, known

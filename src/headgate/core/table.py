@@ -153,20 +153,20 @@ class TableMetadata(Record):
 
         Their summaries hold the operation alone: whoever walks a window of thousands needs no more.
         """
-        steps = 0
-        newest_first = reversed(self.snapshots)
+        snapshots, decode = self.snapshots, _decode_step
+        newest_first, steps_left = reversed(snapshots), len(snapshots)
         while snapshot_id is not None and snapshot_id != until:
             # A parent mostly stands just before its child, so the log is read backwards beside the walk.
             item = next(newest_first, None)
             if item is None or item.key != snapshot_id:
                 beside = (item for item in islice(newest_first, _LOOK_BACK) if item.key == snapshot_id)
-                item = next(beside, None) or self.snapshots.find(snapshot_id)
+                item = next(beside, None) or snapshots.find(snapshot_id)
                 if item is None:
                     return
-            snapshot = _decode_step(item.body)
+            snapshot = decode(item.body)
             yield snapshot
             snapshot_id = snapshot.parent_snapshot_id
-            if (steps := steps + 1) > len(self.snapshots):
+            if (steps_left := steps_left - 1) < 0:
                 raise InvariantBroken("invariant broken: the history of a table has a cycle")
 
     def iter_snapshots(self) -> Iterator[Snapshot]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headgate.core.change import Action, Validation
@@ -23,15 +23,21 @@ class Check:
     filter: RowFilter | None = None
     partitions: frozenset[Partition] | None = None
 
-    def in_scope(self, file: ContentFile) -> bool:
-        """Whether the file is something this validation cares about."""
-        if self.partitions is not None:
-            return partition_of(file) in self.partitions
-        return self.filter is None or self.filter.may_match(file)
+    @property
+    def in_scope(self) -> Callable[[ContentFile], bool]:
+        """Tells whether a file is something that this validation cares about."""
+        if (partitions := self.partitions) is not None:
+            return lambda file: partition_of(file) in partitions
+        return _is_any if self.filter is None else self.filter.may_match
 
-    def may_hold(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list something that this validation cares about."""
-        return self.filter is None or self.filter.may_hold(manifest)
+    @property
+    def may_hold(self) -> Callable[[ManifestFile], bool] | None:
+        """Tells whether a manifest may list something that this validation cares about; None: every one may."""
+        return None if self.filter is None else self.filter.may_hold
+
+
+def _is_any(_: ContentFile) -> bool:
+    return True
 
 
 class Change(Record):

@@ -165,12 +165,17 @@ class WindowFiles:
 
     def __init__(self, window: Window) -> None:
         self.window = window
+        self._operations: frozenset[str | None] | None = None
         self._own: dict[int, tuple[ManifestFile, ...]] = {}
         self._changes: dict[str, tuple[ManifestEntry, ...]] = {}
 
     def find_operations(self) -> frozenset[str | None]:
         """The operations of the window's commits; None of one that does not say."""
-        return frozenset(snapshot.summary.get("operation") for snapshot in self.window.snapshots)
+        found = self._operations
+        if found is None:
+            found = frozenset([s.summary.get("operation") for s in self.window.snapshots])
+            self._operations = found
+        return found
 
     def read(
         self,
@@ -185,7 +190,9 @@ class WindowFiles:
 
         A manifest that cannot hold any (`may_hold`) is not opened.
         """
-        snapshots = [s for s in reversed(self.window.snapshots) if s.summary.get("operation") in operations]
+        snapshots = self._find_snapshots(operations)
+        if not snapshots:
+            return ()  # mostly: nothing but appends, and this is about removals
         yield from self._read_own(snapshots)
         own, has = self._own, _HAS[status]
         wanted = [
@@ -209,17 +216,27 @@ class WindowFiles:
             ]
         )
 
+    def _find_snapshots(self, operations: Set[str | None]) -> list[Snapshot]:
+        """The commits of these operations, oldest first."""
+        present = self.find_operations()
+        if operations.isdisjoint(present):
+            return []
+        oldest_first = reversed(self.window.snapshots)
+        if operations >= present:
+            return list(oldest_first)
+        return [s for s in oldest_first if s.summary.get("operation") in operations]
+
     def _read_own(self, snapshots: list[Snapshot]) -> Generator[ReadEffect, ReadReply, None]:
         missing = tuple([s for s in snapshots if s.snapshot_id not in self._own])
         if not missing:
             return
-        for snapshot in missing:
-            find_list(snapshot)  # raises
+        if None in [snapshot.manifest_list for snapshot in missing]:
+            for snapshot in missing:
+                find_list(snapshot)  # raises
         reply = yield ReadOwn(missing)
         if not isinstance(reply, OwnManifests):
             raise InvariantBroken("invariant broken: the manifests of a window were not answered")
-        for snapshot, own in zip(missing, reply.of, strict=True):
-            self._own[snapshot.snapshot_id] = own
+        self._own.update(zip([snapshot.snapshot_id for snapshot in missing], reply.of, strict=True))
 
     def _read_changes(self, manifests: list[ManifestFile]) -> Generator[ReadEffect, ReadReply, None]:
         missing = tuple([m for m in manifests if m.manifest_path not in self._changes])
@@ -228,8 +245,7 @@ class WindowFiles:
         reply = yield ReadChanges(missing)
         if not isinstance(reply, ManifestChanges):
             raise InvariantBroken("invariant broken: the changes of a window were not answered")
-        for manifest, changes in zip(missing, reply.of, strict=True):
-            self._changes[manifest.manifest_path] = changes
+        self._changes.update(zip([manifest.manifest_path for manifest in missing], reply.of, strict=True))
 
 
 _HAS: dict[EntryStatus, Callable[[ManifestFile], int | None]] = {

@@ -123,30 +123,26 @@ class ManifestStore:
 
     def read_own(self, snapshots: Sequence[Snapshot], footprints: LoadFootprints) -> OwnManifests:
         """The manifests that each snapshot itself added: remembered, from its footprint, or from its list."""
-        found: dict[int, tuple[ManifestFile, ...]] = {}
-        missing = []
         with self._lock:
-            for snapshot in snapshots:
-                own = self._own.get(find_list(snapshot))
-                if own is None:
-                    missing.append(snapshot)
-                else:
-                    found[snapshot.snapshot_id] = own
+            known = self._own.get_all(map(find_list, snapshots))
+        missing = [snapshot for snapshot, own in zip(snapshots, known, strict=True) if own is None]
+        found: dict[int, tuple[ManifestFile, ...]] = {}
         if missing:
             bodies = footprints([snapshot.snapshot_id for snapshot in missing])
             inline: list[OwnManifest] = []
             for snapshot in missing:
                 body = bodies.get(snapshot.snapshot_id)
-                known = None if body is None else decode_footprint(body)
-                if known is None:
+                told = None if body is None else decode_footprint(body)
+                if told is None:
                     own = find_own(self.read_list(find_list(snapshot)), snapshot)
                 else:
-                    own = tuple([one.manifest for one in known])
-                    inline.extend(known)
+                    own = tuple([one.manifest for one in told])
+                    inline.extend(told)
                 found[snapshot.snapshot_id] = own
             self._keep_inline(inline)
             self._keep_own({find_list(snapshot): found[snapshot.snapshot_id] for snapshot in missing})
-        return OwnManifests(tuple([found[snapshot.snapshot_id] for snapshot in snapshots]))
+        of = [found[s.snapshot_id] if own is None else own for s, own in zip(snapshots, known, strict=True)]
+        return OwnManifests(tuple(of))
 
     def read_changes(self, manifests: Sequence[ManifestFile]) -> ManifestChanges:
         """What the snapshot of each manifest itself added and removed in it."""
@@ -155,17 +151,24 @@ class ManifestStore:
             tuple([self._read_changes(m) if k is None else k for m, k in zip(manifests, known, strict=True)])
         )
 
-    def warm_up(self, snapshots: Sequence[Snapshot], footprints: LoadFootprints) -> None:
-        """Remember what footprints tell of these snapshots; files are not read."""
+    def find_changes(self, manifests: Sequence[ManifestFile]) -> ManifestChanges:
+        """As `read_changes`, of those that are remembered; of others nothing, for files are not read."""
+        return ManifestChanges(tuple([known or () for known in self._read_inline(manifests)]))
+
+    def warm_up(self, snapshots: Sequence[Snapshot], footprints: LoadFootprints) -> bool:
+        """Remember what footprints tell of these snapshots, and say whether they tell of all; files are not read."""
         bodies = footprints([snapshot.snapshot_id for snapshot in snapshots])
         told = [s for s in snapshots if decode_footprint(bodies.get(s.snapshot_id, b"")) is not None]
         own = self.read_own(told, lambda _: bodies)
         self._read_inline([manifest for of in own.of for manifest in of])
+        return len(told) == len(snapshots)
 
     def _read_inline(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestEntry, ...] | None]:
         """The changes of those that are remembered, or that a footprint held."""
         with self._lock:
-            found = [self._changes.get(_key(manifest)) for manifest in manifests]
+            found = self._changes.get_all(map(_key, manifests))
+            if None not in found:
+                return found
             kept = [
                 self._inline.get(manifest.manifest_path) if known is None else None
                 for manifest, known in zip(manifests, found, strict=True)
@@ -402,8 +405,7 @@ class ManifestStore:
     def _keep_own(self, own: Mapping[str, tuple[ManifestFile, ...]]) -> None:
         with self._lock:
             for location, manifests in own.items():
-                size_bytes = _OWN_BYTES + _MANIFEST_BYTES * len(manifests)
-                self._own.put(location, manifests, size_bytes=size_bytes)
+                self._own.put(location, manifests, size_bytes=_OWN_BYTES + _MANIFEST_BYTES * len(manifests))
 
     def _keep_inline(self, known: Iterable[OwnManifest]) -> None:
         with self._lock:
@@ -429,10 +431,9 @@ class ManifestStore:
             cached = self._manifests.get(key)
         if cached is not None:
             return cached
-        entries = self._read_entries(manifest)
-        cached = CachedEntries(entries)
+        cached = CachedEntries(self._read_entries(manifest))
         with self._lock:
-            self._manifests.put(key, cached, size_bytes=500 + count_bytes(entries))
+            self._manifests.put(key, cached, size_bytes=500 + count_bytes(cached.entries))
         return cached
 
     def _read_entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
@@ -444,7 +445,6 @@ class ManifestStore:
             return entries
         if inline is not None and inline.manifest == manifest and (known := inline.entries()) is not None:
             return known
-        data = None if written is None else written.data
-        if data is None:
-            data = self._read(location)
+        kept = None if written is None else written.data
+        data = self._read(location) if kept is None else kept
         return tuple(decode_manifest(data, manifest, location=location, metrics=True))
