@@ -163,7 +163,7 @@ def test_enough_files_do_not_wait_for_the_interval_and_one_less_does(tmp_path: P
     world = World(tmp_path, interval_s=3600)
     world.journal.start()
     try:
-        world.journal.settle([f"{world.root}/gone/{number}" for number in range(127)])
+        world.journal.settle([f"{world.root}/gone/{number}" for number in range(383)])
         assert not world.store.dropped.acquire(timeout=0.3)
         world.journal.settle([f"{world.root}/gone/last"])
         assert world.store.dropped.acquire(timeout=WAIT_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -551,3 +552,68 @@ def test_a_key_that_is_said_to_be_new_is_refused_all_the_same_where_it_is_known(
     catalog.must(put_key("k"))
     again = replace_struct(put_key("k"), is_new=True)
     assert catalog.store.write([again]) == Refused(0, Reason.KEY_EXISTS, None, "k")
+
+
+# --- rides -----------------------------------------------------------------------------------------------
+
+
+def drop_beside(catalog: Catalog, locations: list[str], write: Callable[[], object]) -> int:
+    """Drop files in another thread while this one writes; how many writes it took."""
+    dropping = threading.Thread(target=catalog.store.drop_files, args=(locations,))
+    dropping.start()
+    writes = 0
+    while dropping.is_alive() and writes < MANY:
+        write()
+        writes += 1
+    dropping.join()
+    return writes
+
+
+def files_of(keys: list[str]) -> list[str]:
+    return [f"{key}{end}" for key in keys for end in (".avro", "-list.avro")]
+
+
+def test_files_that_are_dropped_beside_many_commits_are_gone_and_nothing_else_is(
+    catalog: Catalog, path: Path
+) -> None:
+    catalog.create("t")
+    keys = [commit(catalog) for _ in range(90)]
+    left = files_of(keys[40:41])
+    drop_beside(
+        catalog, [one for one in files_of(keys) if one not in left], lambda: keys.append(commit(catalog))
+    )
+    assert len(keys) > 90
+    assert journalled(catalog) == left + files_of(keys[90:])
+    assert catalog.event_kinds() == keys
+    assert sequences(catalog.store) == sorted(set(sequences(catalog.store)))
+    assert catalog.positions() == (list(range(len(keys))), list(range(len(keys))))
+    before = picture(catalog.store), sequences(catalog.store)
+    move(catalog.store)
+    assert rows_of(path) == 0
+    assert (picture(catalog.store), sequences(catalog.store)) == before
+
+
+def test_a_key_that_was_moved_by_another_write_is_there_once(catalog: Catalog, path: Path) -> None:
+    catalog.create("t")
+    keys = [commit(catalog) for _ in range(60)]
+    drop_beside(catalog, files_of(keys[:30]), lambda: keys.append(commit(catalog)))
+    assert rows_of(path, "indexed_keys") > 0
+    for key in (keys[0], keys[-1]):
+        refused = catalog.store.write([put_key(key)])
+        assert refused is not None
+        assert refused.reason is Reason.KEY_EXISTS
+
+
+def test_what_rides_with_a_write_that_is_refused_rides_with_the_next(catalog: Catalog) -> None:
+    header = catalog.create("t")
+    keys = [commit(catalog) for _ in range(40)]
+    refused: list[object] = []
+
+    def write() -> None:
+        refused.append(catalog.store.write([swap(header, expected=99)]))
+        keys.append(commit(catalog))
+
+    drop_beside(catalog, files_of(keys[:40]), write)
+    assert None not in refused
+    assert journalled(catalog) == files_of(keys[40:])
+    assert catalog.event_kinds() == keys

@@ -50,7 +50,7 @@ ABANDONED_AFTER_MS = (
 )
 
 _INTERVAL_S = 0.2
-_BATCH_FROM = 128  # files are settled at once: the rows of many more keep commits waiting when they are moved
+_BATCH_FROM = 384  # files are settled at once: the rows of many more keep commits waiting when they are moved
 _BATCH_MAX = 1024  # settled together, when the disk cannot keep up
 _DROP_MAX = 256  # rows dropped in one transaction, which commits wait for
 _QUEUE_MAX = 16_384

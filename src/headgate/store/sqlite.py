@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -64,6 +65,8 @@ from headgate.store.sqlite_writer import SqliteWriter
 T = TypeVar("T")
 
 _IDLE_READERS_MAX = 8
+_BUSY_S = 0.02  # who has written within this time may be expected to write again
+_RIDE_S = 0.2  # so long files that are to be dropped wait for the writes of others
 _HEADERS_A_PAGE = 500
 
 
@@ -268,7 +271,15 @@ class SqliteStore:
 
     def drop_files(self, locations: Sequence[str]) -> None:
         """These files are durable, or not wanted any more."""
-        self._writer.submit(lambda db: self._staged.drop_files(db, locations))
+        if time.monotonic() - self._writer.written_at > _BUSY_S:  # nobody writes, so nobody will before long
+            self._writer.submit(lambda db: self._staged.drop_files(db, locations))
+            return
+        ride = self._staged.rides.begin(locations)
+        try:
+            if not ride.arrived.wait(_RIDE_S):
+                self._writer.submit(lambda db: self._staged.finish_ride(db, ride))
+        finally:
+            self._staged.rides.end(ride)
 
     def load_footprints(self, id: EntryId, snapshot_ids: Sequence[int]) -> dict[int, bytes]:
         """What these snapshots brought, of those that it is known of."""

@@ -31,7 +31,7 @@ _PUT_FACTS = f"{_INTO_FACTS} VALUES (?, ?, ?, ?) {_OR_ADD}"
 
 MOVE_FACTS = f"""
 {_INTO_FACTS}
-SELECT entry_id, snapshot_id, sequence, footprint FROM staged_facts WHERE true ORDER BY number {_OR_ADD}
+SELECT entry_id, snapshot_id, sequence, footprint FROM staged_facts WHERE number <= ? ORDER BY number {_OR_ADD}
 """
 
 

@@ -9,8 +9,8 @@ Three things must not be lost by that:
 - *Once is once.* A key or a tag that is staged is in no index. So the writer remembers those that it has staged, and looks
   for others in the indexes. What it remembers is exact while nobody else writes. Whether another connection has is told by
   SQLite's `data_version`, read first in each transaction; then all rows are moved, and there is nothing to remember.
-- *Order.* Staged events have sequences above those of all moved ones, given out in order of their commits: rows are always
-  moved all at once, and nothing is written to the indexed tables while any row is staged.
+- *Order.* Staged events have sequences above those of all moved ones, given out in order of their commits: rows are moved
+  oldest first, all or some, and nothing else is written to the indexed tables while any row is staged.
 - *What is taken back is not remembered.* `mark` before, and `take_back` after: if anything was staged, moved or put in
   between, all that is remembered is forgotten, and the next write moves all rows.
 
@@ -18,14 +18,18 @@ A write is staged when it only adds rows (`_STAGEABLE`), not too many, and nobod
 several processes that write in turns stage nothing, and pay nothing for it. Any other write moves all rows and goes to the
 indexed tables (`sqlite_write.py`). The journal's is one, which drops files several times a second. One that finds more than
 `rows_max` rows staged moves them first. Never begins or ends a transaction: that is `sqlite.py`'s.
+
+Files that are to be dropped *ride* while others write: the next writes drop them in their own transactions, those of a few
+commits each, and move the rows that hold them. In a transaction of their own whoever commits meanwhile waits for all
+of it, and for two threads that want one interpreter at each of its statements.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
-from itertools import zip_longest
-from typing import Any
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
@@ -34,7 +38,6 @@ from headgate.errors import invariant
 from headgate.store import sqlite_facts, sqlite_write
 from headgate.store.base import (
     CheckEntry,
-    EntryId,
     Operation,
     PutEvent,
     PutFile,
@@ -45,7 +48,8 @@ from headgate.store.base import (
     Stream,
     SwapEntry,
 )
-from headgate.store.rows import Row, event_row, file_row, key_row, standing_path_of
+from headgate.store.rows import standing_path_of
+from headgate.store.sqlite_batch import STAGE, Batch, Tag
 from headgate.store.sqlite_entries import (
     check_entry,
     find_duplicate_tag,
@@ -55,16 +59,16 @@ from headgate.store.sqlite_entries import (
     put_plain_head,
     refuse,
 )
-from headgate.store.sqlite_facts import FactsRow, Footprints, facts_of
 from headgate.store.sqlite_journal import SqliteJournal
-from headgate.store.sqlite_upkeep import write_rows
+from headgate.store.sqlite_rides import Ride, Rides
+from headgate.store.sqlite_upkeep import first_of_last, write_rows
 
 Connection = sqlite3.Connection
-Tag = tuple[EntryId, int, int]  # entry, stream, tag
 
 ROWS_MAX = (
-    200  # a commit has one; whoever reads looks at all of them, and whoever moves them keeps others waiting
+    400  # a commit has one; whoever reads looks at all, and whoever moves them all keeps others waiting
 )
+_CARRIED_MIN = 16  # rows that a write moves for others, and one more for each operation of its own: see `sqlite_rides.py`
 _OPERATIONS_MAX = 64  # ten commits and more share the pages of the indexes, and would gain nothing
 
 _SNAPSHOTS, _HISTORY = Stream.SNAPSHOTS, Stream.HISTORY
@@ -90,21 +94,6 @@ _LAST_SEQUENCE = "SELECT seq FROM sqlite_sequence WHERE name = 'indexed_events'"
 
 _FIND_KEY = "SELECT 1 FROM indexed_keys WHERE principal = ? AND key = ?"
 
-# The parts of a row, in the order in which `_Batch.rows` puts them together.
-_PARTS = (
-    "key, principal, fingerprint, status, key_body, created_at_ms",
-    "sequence, kind, namespace, name, event_entry_id, event_principal, event_key, at_ms, payload",
-    "facts_entry_id, snapshot_id, facts_sequence, footprint",
-    "a_entry_id, a_stream, a_position, a_key, a_tag, a_body",
-    "b_entry_id, b_stream, b_position, b_key, b_tag, b_body",
-    "a_location, a_data, a_created_at_ms, a_base, a_tail_bytes",
-    "b_location, b_data, b_created_at_ms, b_base, b_tail_bytes",
-)
-_WIDTHS = [part.count(",") + 1 for part in _PARTS]
-_NO_KEY, _NO_EVENT, _NO_FACTS, _NO_ITEM, _, _NO_FILE, _ = [(None,) * width for width in _WIDTHS]
-
-_STAGE = f"INSERT INTO staged_rows ({', '.join(_PARTS)}) VALUES ({', '.join('?' * sum(_WIDTHS))})"
-
 # The row of a commit of the usual shape: its columns in the order of `Staged._stage_commit`, what is there twice said once.
 _TWICE = """
 sequence, facts_sequence, event_entry_id, facts_entry_id, a_entry_id, b_entry_id, a_stream, b_stream
@@ -123,15 +112,28 @@ VALUES (?1, ?1, ?2, ?2, ?2, ?2, {_SNAPSHOTS:d}, {_HISTORY:d},
 """
 
 
+class _Write(NamedTuple):
+    """What one write has staged: the number of its last row, how many it has, and what may not be there twice."""
+
+    last: int
+    rows: int
+    keys: Collection[tuple[str, str]]
+    tags: Collection[Tag]
+    files: Collection[str]
+
+
 class Staged:
     """The rows that this process has staged. One for each store, for use under the lock of its writer."""
 
     def __init__(self, *, rows_max: int = ROWS_MAX) -> None:
         self.journal = SqliteJournal()
+        self.rides = Rides()
+        self._carried: tuple[Ride, Sequence[str]] | None = None  # by this transaction, with what it leaves
         self._rows_max = rows_max
         self._data_version: int | None = None
         self.mark = 0  # what to tell `take_back`, as it was before
         self._is_known = False  # what follows is all that is staged
+        self._writes: deque[_Write] = deque()  # oldest first
         self._rows = 0
         self._keys: set[tuple[str, str]] = set()
         self._tags: set[Tag] = set()
@@ -156,12 +158,16 @@ class Staged:
         """Nobody knows what is there."""
         self.mark += 1
         self._is_known = False
+        self._carried = None  # it goes on waiting
         self.journal.forget()
 
     # --- writes -----------------------------------------------------------------------------------------
 
     def write(self, db: Connection, operations: Sequence[Operation]) -> Refused | None:
         """Apply the operations in order up to the first that does not hold; rows are staged where that can be."""
+        if (ride := self.rides.find_first()) is not None and self._carried is None:
+            bound = _CARRIED_MIN + len(operations)
+            self._carried = ride, self._drop_oldest(db, ride.locations, rows_max=bound)
         if (
             tuple(map(type, operations)) == _COMMIT
             and self._is_known
@@ -182,22 +188,71 @@ class Staged:
         self._next_sequence = None
         if self._is_known and not self._rows:
             return
-        for statement in _MOVE:
-            db.execute(statement)
-        self._move_files(db, but_files)
+        self._move_rows(db, _ALL, self._files, but_files)
         db.execute(_DELETE)
         self._rows = 0
+        self._writes.clear()
         self._keys.clear()
         self._tags.clear()
         self._files.clear()
         self._is_known = True
 
-    def _move_files(self, db: Connection, but_files: Collection[str]) -> None:
-        left = [location for location in self._files if location not in but_files]
+    def _move_oldest(self, db: Connection, writes: Sequence[_Write], but_files: Collection[str]) -> None:
+        """As `move`, for the rows of these writes, which are the oldest."""
+        self.mark += 1
+        last = writes[-1].last
+        self._move_rows(db, last, [location for write in writes for location in write.files], but_files)
+        db.execute(_DELETE_OLDEST, (last,))
+        for write in writes:
+            self._writes.popleft()
+            self._rows -= write.rows
+            self._keys.difference_update(write.keys)
+            self._tags.difference_update(write.tags)
+            for location in write.files:
+                del self._files[location]
+
+    def _move_rows(self, db: Connection, last: int, files: Iterable[str], but_files: Collection[str]) -> None:
+        """Copy the rows up to this number, which hold these files."""
+        for statement in _MOVE:
+            db.execute(statement, (last,))
+        left = [location for location in files if location not in but_files]
         if left or not self._is_known:
-            db.execute(_MOVE_FILES, (msgspec.json.encode(list(but_files)).decode(),))
+            db.execute(_MOVE_FILES, (msgspec.json.encode(list(but_files)).decode(), last))
             if self._is_known:
                 self.journal.remember(db, left)
+
+    def finish_ride(self, db: Connection, ride: Ride) -> None:
+        """Nobody writes: drop what is left of its files."""
+        if not ride.arrived.is_set():
+            self.drop_files(db, ride.locations)
+            self._carried = ride, ()
+
+    def arrive(self) -> None:
+        """The transaction has been committed, with what it carried."""
+        if self._carried is not None:
+            (ride, left), self._carried = self._carried, None
+            ride.locations = left
+            if not left:
+                self.rides.end(ride)
+                ride.arrived.set()
+
+    def _drop_oldest(self, db: Connection, locations: Sequence[str], *, rows_max: int) -> Sequence[str]:
+        """Drop these files, but not those in younger rows than so many; which are left."""
+        staged = {one for one in locations if one in self._files} if self._is_known else set[str]()
+        oldest, rows = list[_Write](), 0
+        for write in self._writes if staged else ():
+            rows += write.rows
+            if oldest and rows > rows_max:
+                break
+            oldest.append(write)
+        while oldest and staged.isdisjoint(oldest[-1].files):
+            oldest.pop()
+        if not oldest or len(oldest) == len(self._writes):
+            self.drop_files(db, locations)
+            return ()
+        self._move_oldest(db, oldest, staged)
+        self.journal.drop_files(db, [location for location in locations if location not in staged])
+        return [location for location in locations if location in self._files]
 
     def drop_files(self, db: Connection, locations: Sequence[str]) -> None:
         """These files are durable, or not wanted any more; all rows are moved."""
@@ -244,7 +299,7 @@ class Staged:
             return False
         sequence = self._next_sequence or self._find_next_sequence(db)
         self.mark += 1
-        db.execute(
+        row = db.execute(
             _STAGE_COMMIT,
             (
                 sequence,
@@ -264,7 +319,8 @@ class Staged:
                 *astuple(file),
                 *astuple(another),
             ),
-        )
+        ).lastrowid
+        self._writes.append(_Write(row or 0, 1, (pair,), (tag,), (place, another_place)))
         self._rows += 1
         self._keys.add(pair)
         self._tags.add(tag)
@@ -273,7 +329,7 @@ class Staged:
         return True
 
     def _stage(self, db: Connection, operations: Sequence[Operation]) -> Refused | None:
-        batch = _Batch()
+        batch = Batch()
         refused = self._collect(db, operations, batch)
         # Of all that do not hold the first is named, and the keys come before what was refused.
         for pair, (at, put) in batch.keys.items():
@@ -287,7 +343,10 @@ class Staged:
         sequence = self._find_next_sequence(db)
         rows = batch.rows(sequence)
         self.mark += 1
-        write_rows(db, _STAGE, rows)
+        write_rows(db, STAGE, rows)
+        if rows:
+            last = first_of_last(db, 1)
+            self._writes.append(_Write(last, len(rows), tuple(batch.keys), batch.tags, tuple(files)))
         self._rows += len(rows)
         self._keys |= batch.keys.keys()
         self._tags |= batch.tags
@@ -295,7 +354,7 @@ class Staged:
         self._next_sequence = sequence + len(batch.events)
         return None
 
-    def _collect(self, db: Connection, operations: Sequence[Operation], batch: _Batch) -> Refused | None:
+    def _collect(self, db: Connection, operations: Sequence[Operation], batch: Batch) -> Refused | None:
         """Swap heads and collect rows, up to the first operation that does not hold; keys are not looked up yet."""
         refused: Refused | None = None
         for index, one in enumerate(operations):
@@ -315,7 +374,7 @@ class Staged:
                 return Refused(index, refused.reason, refused.kind, refused.detail)
         return None
 
-    def _swap(self, db: Connection, swap: SwapEntry, batch: _Batch) -> Refused | None:
+    def _swap(self, db: Connection, swap: SwapEntry, batch: Batch) -> Refused | None:
         standing = None if put_plain_head(db, swap) else find_standing(db, swap)
         if isinstance(standing, Refused):
             return standing
@@ -341,54 +400,6 @@ class Staged:
         return 1 if row is None else int(row[0]) + 1
 
 
-class _Batch:
-    """What one write is to stage."""
-
-    def __init__(self) -> None:
-        self.items: list[Row] = []
-        self.tags: set[Tag] = set()
-        self.keys: dict[tuple[str, str], tuple[int, PutKey]] = {}  # with the indexes of their operations
-        self.events: list[PutEvent] = []
-        self.footprints: Footprints = {}
-        self.files: list[PutFile] = []
-
-    def add_key(self, index: int, put: PutKey) -> Refused | None:
-        """Refused if it is here already."""
-        pair = (put.record.principal, put.record.key)
-        if pair in self.keys:
-            return refuse(Reason.KEY_EXISTS, put.record.key)
-        self.keys[pair] = (index, put)
-        return None
-
-    def rows(self, sequence: int) -> list[Row]:
-        """The rows to be staged, if the first event gets this sequence: as few as hold it all."""
-        facts: list[FactsRow] = facts_of(self.events, self.footprints, first=sequence)
-        if self.footprints:
-            facts += [(id, snapshot_id, None, body) for (id, snapshot_id), body in self.footprints.items()]
-        files = [file_row(put.file) for put in self.files]
-        parts = zip_longest(
-            [key_row(put.record) for _, put in self.keys.values()],
-            [(number, *event_row(put.event)) for number, put in enumerate(self.events, sequence)],
-            facts,
-            self.items[::2],
-            self.items[1::2],
-            files[::2],
-            files[1::2],
-        )
-        return [
-            (
-                *(key or _NO_KEY),
-                *(event or _NO_EVENT),
-                *(known or _NO_FACTS),
-                *(item or _NO_ITEM),
-                *(another_item or _NO_ITEM),
-                *(file or _NO_FILE),
-                *(another_file or _NO_FILE),
-            )
-            for key, event, known, item, another_item, file, another_file in parts
-        ]
-
-
 # --- moving ----------------------------------------------------------------------------------------------
 
 # In order of their numbers, as if they had been put there one after the other. Of a key that was said to be new and was
@@ -396,16 +407,17 @@ class _Batch:
 _MOVE = (
     """
 INSERT INTO indexed_log (entry_id, stream, position, key, tag, body)
-SELECT entry_id, stream, position, key, tag, body FROM staged_items ORDER BY number
+SELECT entry_id, stream, position, key, tag, body FROM staged_items WHERE number <= 2 * ? + 1 ORDER BY number
 """,
     """
 INSERT INTO indexed_keys (key, principal, fingerprint, status, body, created_at_ms)
-SELECT key, principal, fingerprint, status, body, created_at_ms FROM staged_keys WHERE true ORDER BY number
+SELECT key, principal, fingerprint, status, body, created_at_ms FROM staged_keys WHERE number <= ? ORDER BY number
 ON CONFLICT (principal, key) DO NOTHING
 """,
     """
 INSERT INTO indexed_events (sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload)
-SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload FROM staged_events ORDER BY number
+SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload FROM staged_events
+WHERE number <= ? ORDER BY number
 """,
     sqlite_facts.MOVE_FACTS,
 )
@@ -413,7 +425,11 @@ SELECT sequence, kind, namespace, name, entry_id, principal, key, at_ms, payload
 _MOVE_FILES = """
 INSERT INTO journal (location, created_at_ms, base, tail_bytes, data)
 SELECT location, created_at_ms, base, tail_bytes, data FROM staged_files
-WHERE location NOT IN (SELECT value FROM json_each(?)) ORDER BY number
+WHERE location NOT IN (SELECT value FROM json_each(?)) AND number <= 2 * ? + 1 ORDER BY number
 """
 
+_ALL = (1 << 62) - 1  # the views of items and files have twice that number, and it is to be a number still
+
 _DELETE = "DELETE FROM staged_rows"
+
+_DELETE_OLDEST = "DELETE FROM staged_rows WHERE number <= ?"

@@ -57,6 +57,7 @@ class SqliteWriter:
         self.lock = threading.Lock()  # held while the connection is in use
         self.staged = staged
         self.hurry = Hurry()
+        self.written_at = float("-inf")  # the last transaction, by the monotonic clock
         self._db: sqlite3.Connection | None = None
 
     @property
@@ -119,6 +120,8 @@ class SqliteWriter:
             if isinstance(error, sqlite3.Error):
                 raise CommitUnknown(f"COMMIT failed: {error}; look for the key", path=self._path) from error
             raise
+        staged.arrive()
+        self.written_at = time.monotonic()
         return outcome
 
     def _run_all(self, works: Sequence[Work]) -> list[object]:
