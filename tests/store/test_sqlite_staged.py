@@ -610,7 +610,7 @@ def test_what_rides_with_a_write_that_is_refused_rides_with_the_next(catalog: Ca
     refused: list[object] = []
 
     def write() -> None:
-        refused.append(catalog.store.write([swap(header, expected=99)]))
+        refused.append(catalog.store.write([swap(header, expected=MANY)]))
         keys.append(commit(catalog))
 
     drop_beside(catalog, files_of(keys[:40]), write)
