@@ -24,6 +24,7 @@ from tools.service_process import HOST, Service
 
 from bench.common import NAMESPACE, UNPARTITIONED
 from bench.load import Load, Outcome, Target, run_load
+from bench.stolen import measure
 
 GROUP_PROPERTY = "headgate.group"
 
@@ -96,7 +97,8 @@ def measure_point(catalog: Catalog, *, mode: str, load: Load, keys: bool = False
     ports = tuple(service.port for service in catalog.services)
     target = Target(ports, NAMESPACE, table, location, catalog.token, keys)
     cpu_before, before = catalog.cpu_seconds(), catalog.read_metrics()
-    outcome = run_load(target, load)
+    taken = measure(lambda: run_load(target, load))
+    outcome = taken.found
     after, cpu_after = catalog.read_metrics(), catalog.cpu_seconds()
     swaps = _grown(before, after, 'headgate_store_seconds_count{operation="swap"}')
     retries = _grown(before, after, "headgate_swap_retries_total")
@@ -116,6 +118,7 @@ def measure_point(catalog: Catalog, *, mode: str, load: Load, keys: bool = False
         "commits_per_swap": outcome.acknowledged / swaps if swaps else 0.0,
         "service_cpu_us": (cpu_after - cpu_before) * 1e6 / commits,
         "client_cpu_us": outcome.client_cpu_us,
+        "stolen": taken.stolen,
         "bytes_per_commit": count_bytes(metadata) // commits,
         **check_table(metadata, outcome, mode=mode),
     }

@@ -85,7 +85,7 @@ def print_heading() -> None:
     """The columns of `print_row`."""
     print(
         f"{'':34s}{'writers':>7s}{'commits/s':>11s}{'p50 ms':>10s}{'p99 ms':>10s}{'lost':>8s}"
-        f"{'attempts':>10s}{'per swap':>10s}{'CPU µs':>8s}",
+        f"{'attempts':>10s}{'per swap':>10s}{'CPU µs':>8s}{'stolen':>8s}",
         flush=True,
     )
 
@@ -97,6 +97,7 @@ def print_row(label: str, row: Row) -> None:
     if "attempts_per_commit" in row:
         gate = (
             f"{row['attempts_per_commit']:10.2f}{row['commits_per_swap']:10.1f}{row['service_cpu_us']:8.0f}"
+            f"{row['stolen']:8.0%}"
         )
     print(
         f"{label:34s}{row['clients']:7d}{row['commits_per_s']:11,.1f}{row['p50_ms']:10.2f}{row['p99_ms']:10.1f}"

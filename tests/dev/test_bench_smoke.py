@@ -152,7 +152,7 @@ def test_the_folder_of_a_bench_is_empty_and_goes_with_all_that_it_held() -> None
 
 def turn(chain: float, fold: float, single_ms: float) -> Turn:
     """A turn beside peers of 5 and 2 commits/s and a floor of half a millisecond."""
-    return Turn(chain, 5.0, fold, 2.0, single_ms, 0.5, lost=0)
+    return Turn(chain, 5.0, fold, 2.0, single_ms, 0.5, stolen=0.0, lost=0)
 
 
 def test_goals_are_judged_by_the_median_of_ratios_that_were_taken_together() -> None:
