@@ -206,6 +206,22 @@ def test_an_append_that_may_fold_needs_none_where_it_is_alone(
     world.services.close()
 
 
+def test_of_appends_one_by_one_only_those_that_merge_have_a_conversation(
+    world: World, conversations: list[GroupRun]
+) -> None:
+    merged = []
+    for number in range(170):  # so that merged and small manifests together are more than a tier takes
+        conversations.clear()
+        verdict = world.commit(world.append(f"{number:03}"))
+        assert isinstance(verdict, Committed)
+        table = verdict.heads[0].metadata
+        snapshot = table.find_snapshot(table.envelope.current_snapshot_id or 0)
+        assert snapshot is not None
+        merged.append("manifests-replaced" in snapshot.summary)
+        assert bool(conversations) == merged[-1], number
+    assert sum(merged) == 170 // 25
+
+
 def run_random(
     folder: Path, seed: int, begin: Any
 ) -> tuple[list[object], dict[str, list[Any]], dict[str, bytes]]:

@@ -84,10 +84,10 @@ def append_at_once(
     version = envelope.format_version
     if version >= 3 and manifests.unnumbered:
         return None
-    rest, policy = None, merge_policy_of(envelope.properties)
-    if policy.enabled and manifests.length >= policy.fan_in:
-        rest = manifests.rest
-        if rest is None or rest.policy is not policy:
+    rest, policy = manifests.rest, merge_policy_of(envelope.properties)
+    if rest is None or rest.policy is not policy:
+        rest = None
+        if policy.enabled and manifests.length >= policy.fan_in:
             return None  # it may be time to merge
     snapshot_id = choose_snapshot_id(seed, table)
     sequence = 0 if version == 1 else envelope.last_sequence_number + 1

@@ -187,10 +187,12 @@ class Build:
         if self._change.rewrites_manifests:
             kept = _find_kept(manifests, rewritten)
             plan = background_change(kept, replace(policy, enabled=True), idle=True) or MergePlan()
-        elif policy.enabled and manifests.length >= policy.fan_in:
+        elif policy.enabled:
             rest = manifests.rest
             if rest is not None and rest.policy is policy and not rewritten:
                 self._rest = rest
+                return None
+            if manifests.length < policy.fan_in:
                 return None
             plan = plan_merge(_find_kept(manifests, rewritten), policy)
             if not plan.bins and not rewritten:
@@ -199,6 +201,7 @@ class Build:
             return None
         if not plan.bins:
             return None
+        removes = bool(rewritten)
         merging = merge(plan, self._table, snapshot_id=self._snapshot_id, sequence_number=self._sequence)
         reply: PlanReply = None
         while True:
@@ -211,6 +214,9 @@ class Build:
             if isinstance(reply, ManifestFile):
                 self._written.append(reply.manifest_path)
         rewritten.update(merged.replaced)
+        if not removes and not plan_merge(_find_standing(manifests, rewritten), policy).bins:
+            # Told here, or a later commit that is otherwise plain would have to look for it.
+            self._rest = find_rest(_find_standing(manifests, rewritten), policy)
         return merged
 
     def _describe_merge(self, merged: Merged | None, *, new: int, listed: int) -> dict[str, str]:
@@ -283,3 +289,11 @@ def list_next(
 def _find_kept(manifests: ManifestList, rewritten: Container[str]) -> Iterator[ManifestFile]:
     """The manifests that a commit takes over unchanged."""
     return (m for m in manifests if m.manifest_path not in rewritten and has_live_files(m))
+
+
+def _find_standing(
+    manifests: ManifestList, rewritten: Mapping[str, ManifestFile | None]
+) -> Iterator[ManifestFile]:
+    """What the next commit finds behind the new manifests of this one."""
+    standing = (rewritten.get(m.manifest_path, m) for m in manifests)
+    return (m for m in standing if m is not None and has_live_files(m))
