@@ -68,7 +68,9 @@ Connection = sqlite3.Connection
 ROWS_MAX = (
     400  # a commit has one; whoever reads looks at all, and whoever moves them all keeps others waiting
 )
-_CARRIED_MIN = 16  # rows that a write moves for others, and one more for each operation of its own: see `sqlite_rides.py`
+_CARRIED_MIN = (
+    8  # rows that a write moves for others, and one more for each operation of its own: see `sqlite_rides.py`
+)
 _OPERATIONS_MAX = 64  # ten commits and more share the pages of the indexes, and would gain nothing
 
 _SNAPSHOTS, _HISTORY = Stream.SNAPSHOTS, Stream.HISTORY
