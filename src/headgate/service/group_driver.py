@@ -19,6 +19,7 @@ from headgate.core.commit import (
     Committed,
     Discard,
     Effect,
+    Enough,
     Head,
     Load,
     Loaded,
@@ -141,7 +142,9 @@ class GroupDriver:
             case Wait():
                 self._services.metrics.swap_retries.inc()
                 self.met_others = True
-                time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2**effect.attempt)))
+                if time.perf_counter() - self._started > self._services.settings.request_timeout_s / 2:
+                    return Enough("others won every race for the table until time was up; try again")
+                time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2 ** min(effect.attempt, 10))))
         return None
 
     def carry_out_at_once(self, effect: Effect) -> Reply | HasToWait:

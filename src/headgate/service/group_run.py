@@ -15,6 +15,8 @@ from headgate.service.group_driver import GroupDriver, HasToWait
 from headgate.service.publishing import Prepared
 from headgate.service.services import Services
 
+# A swap that another replica won says nothing of the change, so it is tried for as long as there is time (`GroupDriver`).
+_ATTEMPTS_MAX = 10_000
 _STRETCH_S = 0.004  # where others wait to have their turn, so much is done at a time
 
 
@@ -46,7 +48,7 @@ class GroupRun:
         self._driver = GroupDriver(services, works, answer, trusts_cache=trusts_cache)
         self._works = works
         members = tuple([Member(work.key, work.commits, work.fold) for work in works])
-        self._conversation = group_flow(members, policy=services.locations)
+        self._conversation = group_flow(members, policy=services.locations, attempts_max=_ATTEMPTS_MAX)
         self._next: Effect | None = None  # which has to wait
         self._reply: tuple[Reply, HeadgateError | None] = (None, None)  # what the conversation is told next
 
