@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from headgate.errors import CommitUnknown, InvariantBroken, StorageFailed
 from headgate.store.base import (
     CheckEntry,
     CreateNamespace,
+    MarkCheckpoint,
     Operation,
     PutFootprint,
     Reason,
@@ -29,6 +31,8 @@ from headgate.store.base import (
 )
 from headgate.store.memory import MemoryStore
 from headgate.store.sqlite import SqliteStore
+from headgate.store.sqlite_connect import connect_sqlite, has_begun
+from headgate.store.sqlite_staged import Staged
 from tests.store.builders import (
     NS,
     Catalog,
@@ -330,6 +334,74 @@ def test_more_rows_than_the_bound_are_moved_by_the_next_commit(path: Path) -> No
     assert found == [1, 2, 3, 1, 2, 3, 1]
     assert catalog.event_kinds() == [f"t-{at}" for at in range(7)]
     catalog.store.close()
+
+
+def test_a_commit_over_the_bound_moves_a_few_of_the_oldest_rows_and_leaves_the_others(path: Path) -> None:
+    catalog = Catalog(SqliteStore(path, staged_max=50))
+    catalog.create("t")
+    found = []
+    for _ in range(120):
+        commit(catalog)
+        found.append(rows_of(path))
+    catalog.store.close()
+    steps = [after - before for before, after in itertools.pairwise(found)]
+    assert max(found) == 51
+    assert min(steps) > -20
+    assert found[-1] > 20
+    with closing(SqliteStore(path)) as store:
+        assert Catalog(store).event_kinds() == [f"t-{at}" for at in range(120)]
+        assert sequences(store) == sorted(set(sequences(store)))
+        assert journalled(Catalog(store)) == files_of([f"t-{at}" for at in range(120)])
+
+
+def test_files_that_were_moved_are_dropped_by_a_commit_that_moves_nothing_else(path: Path) -> None:
+    staged = Staged()
+    with closing(SqliteStore(path)) as store, closing(connect_sqlite(str(path))) as db:
+        catalog = Catalog(store)
+        header = catalog.create("t")
+
+        def write(*keys: str) -> None:
+            assert has_begun(db)
+            staged.begin(db)
+            operations = [one for key in keys for one in (put_key(key), put_event(key, id=header.id))]
+            assert staged.write(db, [*operations, *map(put_file, files_of([*keys]))]) is None
+            db.execute("COMMIT")
+            staged.arrive()
+
+        write("first")  # moves what there is, and is not staged
+        write("a", "b")
+        assert has_begun(db)
+        staged.move(db)
+        db.execute("COMMIT")
+        write("c")
+        ride = staged.rides.begin(files_of(["first", "a"]))
+        write("d")
+        assert ride.arrived.is_set()
+        assert rows_of(path) == 2  # as before: of c and d
+        assert journalled(catalog) == files_of(["b", "c", "d"])
+
+
+def test_files_in_the_youngest_rows_are_dropped_by_and_by(path: Path) -> None:
+    with closing(SqliteStore(path)) as store:
+        catalog = Catalog(store)
+        catalog.create("t")
+        keys = [commit(catalog) for _ in range(60)]
+        drop_beside(catalog, files_of(keys[50:]), lambda: keys.append(commit(catalog)))
+        assert journalled(catalog) == files_of([*keys[:50], *keys[60:]])
+        assert catalog.event_kinds() == keys
+
+
+def test_a_checkpoint_is_marked_and_no_row_is_moved_for_it(catalog: Catalog, path: Path) -> None:
+    header = catalog.create("t")
+    for _ in range(3):
+        commit(catalog)
+    catalog.must(MarkCheckpoint(header.id, 3, "file:///three"))
+    assert rows_of(path) == 3
+    marked = catalog.header("t")
+    assert (marked.checkpoint_location, marked.checkpoint_version) == ("file:///three", 3)
+    assert [one.id for one in catalog.store.stale_checkpoints(limit=9)] == [header.id]
+    catalog.must(MarkCheckpoint(header.id, 4, "file:///four"))
+    assert catalog.store.stale_checkpoints(limit=9) == []
 
 
 def test_what_a_large_group_adds_is_not_staged(catalog: Catalog, path: Path) -> None:

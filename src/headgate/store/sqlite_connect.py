@@ -60,7 +60,7 @@ WRITER_PRAGMAS = (
     "PRAGMA secure_delete = FAST",
     "PRAGMA cache_size = -16384",
     # A commit that finds so many pages in the log copies them into the database, and takes ten times as long as others.
-    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA wal_autocheckpoint = 8000",
     "PRAGMA temp_store = MEMORY",  # what a savepoint may have to put back, of one batch at most
 )
 READER_PRAGMAS = ("PRAGMA query_only = ON",)

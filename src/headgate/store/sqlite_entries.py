@@ -20,6 +20,7 @@ from headgate.store.base import (
     DropEntry,
     EntryId,
     Kind,
+    MarkCheckpoint,
     Reason,
     Refused,
     RenameEntry,
@@ -165,6 +166,18 @@ def put_next_head(
     head = (swap.uuid, swap.metadata_location, swap.envelope, swap.id, swap.expected_version, swap.location)
     positions = (first.position, first_entry.position, *after)
     return db.execute(_SWAP_PLAIN, head + positions).rowcount == 1
+
+
+_MARK_CHECKPOINT = """
+UPDATE entries SET checkpoint_location = ?, checkpoint_version = ?, is_stale = ? < version
+WHERE id = ? AND version >= ? AND (checkpoint_version IS NULL OR checkpoint_version < ?)
+"""
+
+
+def mark_checkpoint(db: Connection, mark: MarkCheckpoint) -> None:
+    """Remember the newest metadata file that is written; touches no row but the entry's."""
+    version = mark.version
+    db.execute(_MARK_CHECKPOINT, (mark.location, version, version, mark.id, version, version))
 
 
 _REMOVE_ITEM = "DELETE FROM indexed_log WHERE entry_id = ? AND stream = ? AND position = ?"

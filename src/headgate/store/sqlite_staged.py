@@ -16,8 +16,8 @@ Three things must not be lost by that:
 
 A write is staged when it only adds rows (`_STAGEABLE`), not too many, and nobody else has written since our last one; so
 several processes that write in turns stage nothing, and pay nothing for it. Any other write moves all rows and goes to the
-indexed tables (`sqlite_write.py`). The journal's is one, which drops files several times a second. One that finds more than
-`rows_max` rows staged moves them first. Never begins or ends a transaction: that is `sqlite.py`'s.
+indexed tables (`sqlite_write.py`). One that finds more than `rows_max` rows staged moves the oldest first, in proportion to
+what it adds: all at once they took fifteen times as long as a commit. Never begins or ends a transaction: `sqlite.py` does.
 
 Files that are to be dropped *ride* while others write: the next writes drop them in their own transactions, those of a few
 commits each, and move the rows that hold them. In a transaction of their own whoever commits meanwhile waits for all
@@ -38,6 +38,7 @@ from headgate.errors import invariant
 from headgate.store import sqlite_facts, sqlite_write
 from headgate.store.base import (
     CheckEntry,
+    MarkCheckpoint,
     Operation,
     PutEvent,
     PutFile,
@@ -54,6 +55,7 @@ from headgate.store.sqlite_entries import (
     check_entry,
     find_duplicate_tag,
     find_standing,
+    mark_checkpoint,
     put_head,
     put_next_head,
     put_plain_head,
@@ -65,17 +67,15 @@ from headgate.store.sqlite_upkeep import first_of_last, write_rows
 
 Connection = sqlite3.Connection
 
-ROWS_MAX = (
-    400  # a commit has one; whoever reads looks at all, and whoever moves them all keeps others waiting
-)
-_CARRIED_MIN = (
-    8  # rows that a write moves for others, and one more for each operation of its own: see `sqlite_rides.py`
-)
+ROWS_MAX = 400  # a commit has one; whoever reads looks at all
+# Rows that a write moves for others, and one more for each operation of its own, of which a commit has six and one row.
+_CARRIED_MIN = 8
 _OPERATIONS_MAX = 64  # ten commits and more share the pages of the indexes, and would gain nothing
 
 _SNAPSHOTS, _HISTORY = Stream.SNAPSHOTS, Stream.HISTORY
 
-_STAGEABLE = frozenset({SwapEntry, CheckEntry, PutKey, PutEvent, PutFile, PutFootprint})
+# What adds rows, and what touches rows of `entries` only.
+_STAGEABLE = frozenset({SwapEntry, CheckEntry, MarkCheckpoint, PutKey, PutEvent, PutFile, PutFootprint})
 
 
 # What nearly every write is: one client's commit to one table, with a manifest and a list.
@@ -167,21 +167,16 @@ class Staged:
 
     def write(self, db: Connection, operations: Sequence[Operation]) -> Refused | None:
         """Apply the operations in order up to the first that does not hold; rows are staged where that can be."""
+        bound = _CARRIED_MIN + len(operations)
         if (ride := self.rides.find_first()) is not None and self._carried is None:
-            bound = _CARRIED_MIN + len(operations)
             self._carried = ride, self._drop_oldest(db, ride.locations, rows_max=bound)
-        if (
-            tuple(map(type, operations)) == _COMMIT
-            and self._is_known
-            and self._rows <= self._rows_max
-            and self._stage_commit(db, operations)
-        ):
+        if self._rows > self._rows_max and self._is_known:
+            self._move_oldest(db, self._find_oldest(bound), ())
+        if tuple(map(type, operations)) == _COMMIT and self._is_known and self._stage_commit(db, operations):
             return None
         if not self._is_known or len(operations) > _OPERATIONS_MAX or not _is_stageable(operations):
             self.move(db)
             return sqlite_write.apply(db, operations, self.journal)
-        if self._rows > self._rows_max:
-            self.move(db)
         return self._stage(db, operations)
 
     def move(self, db: Connection, *, but_files: Collection[str] = ()) -> None:
@@ -240,21 +235,26 @@ class Staged:
 
     def _drop_oldest(self, db: Connection, locations: Sequence[str], *, rows_max: int) -> Sequence[str]:
         """Drop these files, but not those in younger rows than so many; which are left."""
-        staged = {one for one in locations if one in self._files} if self._is_known else set[str]()
+        if not self._is_known:
+            self.drop_files(db, locations)
+            return ()
+        if staged := {one for one in locations if one in self._files}:
+            oldest = self._find_oldest(rows_max)
+            while len(oldest) > 1 and staged.isdisjoint(oldest[-1].files):
+                oldest.pop()
+            self._move_oldest(db, oldest, staged)
+        self.journal.drop_files(db, [location for location in locations if location not in staged])
+        return [location for location in locations if location in self._files]
+
+    def _find_oldest(self, rows_max: int) -> list[_Write]:
+        """The oldest writes that have no more rows than so many, but one at least."""
         oldest, rows = list[_Write](), 0
-        for write in self._writes if staged else ():
+        for write in self._writes:
             rows += write.rows
             if oldest and rows > rows_max:
                 break
             oldest.append(write)
-        while oldest and staged.isdisjoint(oldest[-1].files):
-            oldest.pop()
-        if not oldest or len(oldest) == len(self._writes):
-            self.drop_files(db, locations)
-            return ()
-        self._move_oldest(db, oldest, staged)
-        self.journal.drop_files(db, [location for location in locations if location not in staged])
-        return [location for location in locations if location in self._files]
+        return oldest
 
     def drop_files(self, db: Connection, locations: Sequence[str]) -> None:
         """These files are durable, or not wanted any more; all rows are moved."""
@@ -372,6 +372,8 @@ class Staged:
                 batch.files.append(one)
             elif isinstance(one, CheckEntry):
                 refused = check_entry(db, one)
+            elif isinstance(one, MarkCheckpoint):
+                mark_checkpoint(db, one)
             if refused is not None:
                 return Refused(index, refused.reason, refused.kind, refused.detail)
         return None

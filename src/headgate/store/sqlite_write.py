@@ -85,8 +85,8 @@ def _apply_run(
             sqlite_upkeep.drop_job(db, principal, job_id)
         case PutDoomed(files):
             sqlite_upkeep.put_doomed(db, files)
-        case MarkCheckpoint(id, version, location):
-            db.execute(_MARK_CHECKPOINT, (location, version, version, id, version, version))
+        case MarkCheckpoint() as mark:
+            sqlite_entries.mark_checkpoint(db, mark)
         case CreateEntry() as create:
             return sqlite_entries.create_entry(db, create)
         case RenameEntry() as rename:
@@ -104,16 +104,11 @@ def _apply_run(
     return None
 
 
-# --- keys, events and checkpoints ------------------------------------------------------------------------
+# --- keys and events -------------------------------------------------------------------------------------
 
 _PUT_EVENT = """
 INSERT INTO indexed_events (kind, namespace, name, entry_id, principal, key, at_ms, payload)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
-
-_MARK_CHECKPOINT = """
-UPDATE entries SET checkpoint_location = ?, checkpoint_version = ?, is_stale = ? < version
-WHERE id = ? AND version >= ? AND (checkpoint_version IS NULL OR checkpoint_version < ?)
 """
 
 _PUT_KEY = """
