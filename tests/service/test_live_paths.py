@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +16,7 @@ from headgate.core.manifest import EntryStatus, ManifestContent, ManifestEntry, 
 from headgate.core.manifest_list import ManifestList
 from headgate.format.footprints import hash_paths
 from headgate.service.live_paths import LivePaths
-from headgate.service.path_index import PathIndex
+from headgate.service.path_index import PathIndex, sort_hashes
 from tests.format.entries import file
 
 ROOMY = 1 << 30
@@ -246,3 +247,62 @@ def test_who_asks_while_the_index_is_in_use_is_not_kept_waiting(monkeypatch: pyt
         let_go.set()
         adding.result(WAIT_S)
     assert index.holds_none(index.wanted("nowhere"))
+
+
+# --- manifests of many paths -------------------------------------------------------------------------------
+
+
+def test_nobody_is_kept_waiting_while_a_manifest_of_many_paths_is_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index = Index([["a"]])
+    index.find()
+    begun, let_go = threading.Event(), threading.Event()
+
+    def slow(hashes: bytes, ordinal: int) -> array[int]:
+        begun.set()
+        assert let_go.wait(WAIT_S)
+        return sort_hashes(hashes, ordinal)
+
+    monkeypatch.setattr("headgate.service.live_paths.sort_hashes", slow)
+    large = hash_paths(f"large{n}" for n in range(5000))
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(index.paths.add, "large.avro", large)
+        assert begun.wait(WAIT_S)
+        assert index.holds_none(index.wanted("nowhere"))
+        index.append(1, "b")  # would wait for ever if it had to
+        assert not index.holds_none(index.wanted("b"))
+        let_go.set()
+        adding.result(WAIT_S)
+    assert not index.holds_none(index.wanted("large4999"))
+
+
+def test_many_manifests_of_many_paths_are_found_whoever_adds_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.service.live_paths.AT_ONCE_BYTES", 10)
+    listed = [[f"{number}/{at}" for at in range(number % 9)] for number in range(60)]
+    index = Index(listed)
+    with ThreadPoolExecutor(4) as pool:
+        for number, paths in enumerate(listed):
+            pool.submit(index.paths.add, f"m{number}.avro", hash_paths(paths))
+            pool.submit(index.paths.add, f"other{number}.avro", hash_paths(f"o{at}" for at in range(3)))
+    wanted = {path: [f"m{number}.avro"] for number, paths in enumerate(listed) for path in paths}
+    assert index.find(*wanted) == wanted
+    assert index.reads == 0
+    assert index.holds_none(index.wanted("never"))
+
+
+def test_an_index_that_is_emptied_while_a_manifest_is_sorted_does_not_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    index = Index([["a"]], limit_bytes=60_000)
+    index.paths.add("old.avro", hash_paths(f"old{n}" for n in range(4000)))
+    another = FindLive(ManifestList.of([manifest(9, ["b"])]), frozenset({"b"}), None)
+
+    def emptied(hashes: bytes, ordinal: int) -> array[int]:
+        index.paths.look_up(another, no_footprints)  # another table empties it
+        return sort_hashes(hashes, ordinal)
+
+    monkeypatch.setattr("headgate.service.live_paths.sort_hashes", emptied)
+    index.paths.add("large.avro", hash_paths(f"large{n}" for n in range(5000)))
+    assert index.paths.size_bytes < 1000
+    assert index.find("a") == {"a": ["m0.avro"]}

@@ -13,7 +13,7 @@ from headgate.core.live import FindLive
 from headgate.core.manifest import ManifestEntry, ManifestFile
 from headgate.core.manifest_list import Block, ManifestList, has_live_files
 from headgate.format.footprints import decode_footprint, hash_paths
-from headgate.service.path_index import PathIndex
+from headgate.service.path_index import AT_ONCE_BYTES, PathIndex, merge, sort_hashes
 
 # Footprints of these snapshots, of those that the store has; the caller knows whose they are.
 LoadFootprints = Callable[[Sequence[int]], Mapping[int, bytes]]
@@ -36,10 +36,33 @@ class LivePaths:
         return self._paths.size_bytes
 
     def add(self, manifest_path: str, hashes: bytes) -> None:
-        """A manifest with these paths was written here."""
+        """A manifest with these paths was written here. Nobody waits for one of many paths, but who adds it."""
+        if len(hashes) > AT_ONCE_BYTES:
+            self._add_large(manifest_path, hashes)
+            return
         with self._lock:
             if self._paths.add(manifest_path, hashes):
                 self._filling = object()
+
+    def _add_large(self, manifest_path: str, hashes: bytes) -> None:
+        with self._lock:
+            if manifest_path in self._paths:
+                return
+            ordinal, is_emptied = self._paths.reserve(manifest_path)
+            if is_emptied:
+                self._filling = object()
+            filling = self._filling
+        numbers = sort_hashes(hashes, ordinal)
+        with self._lock:
+            if self._filling is not filling:
+                return  # emptied meanwhile: it fills again as it is asked
+            self._paths.put(manifest_path, ordinal, numbers)
+            crowd = self._paths.find_crowd()
+        while crowd:
+            merged = merge(crowd)
+            with self._lock:
+                is_replaced = self._filling is filling and self._paths.replace(crowd, merged)
+                crowd = self._paths.find_crowd() if is_replaced else ()
 
     def append(
         self, listed: ManifestList, manifest_path: str, hashes: bytes, *, parent: ManifestList
