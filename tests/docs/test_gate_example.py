@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from headgate.core.flow import ATTEMPTS_MAX
 from headgate.core.group import CHAIN, FOLD, GROUP_PROPERTY
 from headgate.core.intake import FILES_MAX
+from headgate.service.group_driver import TRIES_FOR
 from headgate.service.metrics import Metrics
 from headgate.service.settings import Settings
 from tests.docs.page_blocks import DOCS, read_json, read_outputs, run_page
@@ -82,4 +82,4 @@ def test_the_page_says_what_the_code_bounds() -> None:
     assert f"`{GROUP_PROPERTY}` not set, or `{CHAIN}`" in text
     assert f"`{GROUP_PROPERTY}` = `{FOLD}`" in text
     assert f"at most {FILES_MAX:,} files together" in text
-    assert (ATTEMPTS_MAX, "after twenty lost" in text) == (20, True)
+    assert (TRIES_FOR, "for half of `request_timeout_s` gets a 409" in text) == (0.5, True)

@@ -125,7 +125,8 @@ class World:
         """Its verdict, which comes once."""
         group, before = self.start(work), len(self.verdicts)
         if group.go_on(may_wait=False) is not True:
-            group.go_on(may_wait=True)
+            while group.go_on(may_wait=True) is Pause.TRIES_AGAIN:
+                pass
         assert len(self.verdicts) == before + 1
         return self.verdicts[-1]
 

@@ -13,9 +13,10 @@ not wait, and goes on in a thread then: two threads that hand one interpreter an
 more than one (docs/adr/0011).
 
 Where replicas take turns at a table, a leader waits for its own before it drains the queue: who comes meanwhile is in
-the group. A queue is bounded; over its bound a request is refused before anything is done. A commit of several tables
-holds all their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds of
-one gate take turns.
+the group. A leader that goes without (nothing is known of the table yet, or the wait was too long) and loses a race takes
+one before the next. A queue is bounded; over its bound a request is refused before anything is done. A commit of several
+tables holds all their gates while it runs, in one order for everybody; a held gate takes no thread, and groups and holds
+of one gate take turns.
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ class Pause(Enum):
 
     HAS_TO_WAIT = "has to wait"
     HAS_MORE = "has more to do"  # and others were to have their turn
+    TRIES_AGAIN = "tries again"  # its swap was lost to another replica, or may be; also where it may wait
 
 
 class GroupUnderWay(Protocol):
     """A group that is being driven."""
 
     def go_on(self, *, may_wait: bool) -> bool | Pause:
-        """To its end; False: others commit too. Or, only where it may not wait, to a pause."""
+        """To its end; False: others commit too. Or to a pause: where it may wait only `TRIES_AGAIN`."""
 
 
 # The works, whom to tell each verdict, whether remembered heads will do.
@@ -293,7 +295,7 @@ class Gates:
     def _go_on(self, gate: _Gate, driven: _Driven) -> None:
         with self._lock:
             self._lined_up -= 1
-        driven.go_on(may_wait=True)
+        self._drive(gate, driven, has_turn=False)
         self._end(gate, driven)
 
     def _lead(self, gate: _Gate) -> None:
@@ -306,10 +308,10 @@ class Gates:
     def _lead_one(self, gate: _Gate) -> bool:
         """Drive one group; then whoever waits to hold the gate has it. True: what has come meanwhile is to be led."""
         gate.company.wait(lambda: len(gate.queue))
-        with self._take_turn(gate.target):
+        with self._take_turn(gate.target) as is_ours:
             started = time.monotonic()
             driven = self._begin(gate, self._group_max)
-            driven.go_on(may_wait=True)
+            self._drive(gate, driven, has_turn=bool(is_ours))
         with self._lock:
             ended = time.monotonic()
             self._let_go(gate, driven, ended)
@@ -323,6 +325,20 @@ class Gates:
                 return False
             gate.is_led = True
             return True
+
+    def _drive(self, gate: _Gate, driven: _Driven, *, has_turn: bool) -> None:
+        """To its end. Who lost a race without a turn takes one: those who have theirs would win the next one too."""
+        with ExitStack() as turns:
+            while driven.go_on(may_wait=True) is not None:
+                has_turn = has_turn or bool(turns.enter_context(self._take_turn(gate.target)))
+
+    @contextmanager
+    def turns_at(self, targets: Sequence[Target]) -> Iterator[None]:
+        """The turns of these tables, in one order for everybody."""
+        with ExitStack() as turns:
+            for target in sorted(set(targets)):
+                turns.enter_context(self._take_turn(target))
+            yield
 
     def _begin(self, gate: _Gate, group_max: int, *, only_small: bool = False) -> _Driven:
         """The next group; those whose time is over are told so."""
@@ -380,7 +396,7 @@ class _Driven:
         self._under_way: GroupUnderWay | None = None
 
     def go_on(self, *, may_wait: bool) -> Pause | None:
-        """Drive it to its end, or where it may not wait to a pause."""
+        """Drive it to its end, or to a pause."""
         if not self.group:
             return None
         try:
@@ -388,7 +404,7 @@ class _Driven:
                 works = [waiting.work for waiting in self.group]
                 self._under_way = self.group[0].begin(works, self._answer, self._gate.is_calm)
             is_calm = self._under_way.go_on(may_wait=may_wait)
-            if isinstance(is_calm, Pause) and not may_wait:
+            if isinstance(is_calm, Pause):
                 return is_calm
             self._under_way = None  # which knows whom to tell, and so this
             if is_calm is not True:

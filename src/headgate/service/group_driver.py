@@ -62,6 +62,7 @@ from headgate.service.swaps import kind_of, swap_operation, to_reply
 from headgate.store import base as store
 from headgate.store.base import EntryId
 
+TRIES_FOR = 0.5  # of `request_timeout_s`: so long a group goes on losing its swaps to others
 _WAIT_MAX_S = 0.2
 _NOBODY: frozenset[int] = frozenset()
 
@@ -142,7 +143,10 @@ class GroupDriver:
             case Wait():
                 self._services.metrics.swap_retries.inc()
                 self.met_others = True
-                if time.perf_counter() - self._started > self._services.settings.request_timeout_s / 2:
+                if (
+                    time.perf_counter() - self._started
+                    > self._services.settings.request_timeout_s * TRIES_FOR
+                ):
                     return Enough("others won every race for the table until time was up; try again")
                 time.sleep(random.uniform(0, min(_WAIT_MAX_S, 0.002 * 2 ** min(effect.attempt, 10))))
         return None

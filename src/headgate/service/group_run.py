@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from headgate.core.build import PlanEffect
-from headgate.core.commit import Effect, Member, Reply, Swap, Swapped, Verdict
+from headgate.core.commit import Effect, Member, Reply, Swap, Swapped, Verdict, Wait
 from headgate.core.flow import group_flow
 from headgate.errors import HeadgateError, invariant, without_frames
 from headgate.service.commit_records import Work
@@ -31,7 +31,12 @@ def run_group(
 
     `trusts_cache`: heads that are remembered may be built on, since nobody else is known to commit to the tables.
     """
-    calm = GroupRun(services, works, answer, trusts_cache).go_on(may_wait=True)
+    run = GroupRun(services, works, answer, trusts_cache)
+    calm = run.go_on(may_wait=True)
+    if calm is Pause.TRIES_AGAIN:
+        with services.gates.turns_at([commit.target for work in works for commit in work.commits]):
+            while calm is Pause.TRIES_AGAIN:
+                calm = run.go_on(may_wait=True)
     return calm is True
 
 
@@ -115,6 +120,9 @@ class GroupRun:
                     self._next = effect
                     return Pause.HAS_TO_WAIT
                 reply = found
+            if isinstance(effect, Wait) and reply is None:
+                self._reply = None, None
+                return Pause.TRIES_AGAIN
             effect = None
             if time.monotonic() > pause_at and not isinstance(reply, Swapped):
                 self._reply = reply, failed
