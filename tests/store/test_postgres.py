@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from headgate.errors import CommitUnknown, StorageFailed
-from headgate.store import postgres_write
+from headgate.store import postgres_read, postgres_write
 from headgate.store.postgres import PostgresStore
-from tests.store.builders import Catalog, namespace, put_event, put_key, swap
+from tests.store.builders import Catalog, added, item, namespace, put_event, put_key, swap
 
 pytestmark = pytest.mark.postgres
 
@@ -205,3 +205,48 @@ def test_commits_are_on_disk_even_where_the_database_says_they_need_not_be(postg
     store = PostgresStore(postgres_fresh_url, connection_class=Spying)
     store.close()
     assert set(found) == {("on",)}
+
+
+# --- plans -----------------------------------------------------------------------------------------------
+
+
+def test_a_head_is_loaded_by_the_index_also_when_the_statistics_say_that_most_rows_are_its_own(
+    catalog: Catalog, url: str
+) -> None:
+    header = catalog.create("t")
+    catalog.create("other")
+    with psycopg.connect(url, autocommit=True) as db:
+        filled = "INSERT INTO entry_log (entry_id, stream, position, key, body) SELECT %s, log, n, n, 'x'"
+        numbers = "FROM generate_series(0, 19999) AS n, (VALUES (0), (1)) AS logs (log)"
+        db.execute(f"{filled} {numbers}", (header.id,))
+        next_positions = "next_snapshot_position = 20000, next_history_position = 20000"
+        db.execute(f"UPDATE entries SET {next_positions} WHERE id = %s", (header.id,))
+        db.execute("ANALYZE")
+        explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {postgres_read._LOAD_ITEMS}"
+        ((plan,),) = db.execute(explained, ([header.id] * 2, [0, 1], [19_990, 19_995])).fetchall()
+    assert "Seq Scan" not in str(plan)
+    assert plan[0]["Plan"]["Actual Rows"] == 15
+    assert catalog.positions(known=(0, 19_990, 19_995)) == (
+        [*range(19_990, 20_000)],
+        [*range(19_995, 20_000)],
+    )
+
+
+def test_a_head_of_which_something_is_known_takes_one_round_trip(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = catalog.create("t")
+    catalog.must(swap(header, snapshots=added(item(0), item(1)), history=added(item(0))))
+    guessed: list[bool] = []
+    load_on = postgres_read._load_on
+
+    def told(*arguments: Any) -> Any:
+        heads, items = load_on(*arguments)
+        guessed.append(items is not None)
+        return heads, items
+
+    monkeypatch.setattr(postgres_read, "_load_on", told)
+    everything = catalog.positions()
+    assert catalog.positions(known=(0, 0, 0)) == everything
+    assert catalog.positions(known=(9, 1, 1)) == everything  # of an epoch that is over: read in two steps
+    assert guessed == [True, False]

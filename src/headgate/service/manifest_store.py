@@ -241,6 +241,7 @@ class ManifestStore:
     def merge_manifests(self, wanted: MergeManifests, write: Write) -> ManifestFile | AddedTwice | None:
         """Write one manifest of what several hold; or what is added twice in them."""
         spec = wanted.table.find_spec(wanted.spec_id)
+        hashes = b"".join(map(self._find_manifest_hashes, wanted.manifests))  # what it decodes is remembered
         merged = splice_manifests(
             [self._find_source(manifest) for manifest in wanted.manifests],
             snapshot_id=wanted.snapshot_id,
@@ -251,7 +252,6 @@ class ManifestStore:
         )
         if merged is None or isinstance(merged, AddedTwice):
             return merged
-        hashes = b"".join(map(self._find_manifest_hashes, wanted.manifests))
         return self._publish(wanted, merged, keep_merged(hashes, merged.data), write)
 
     def _find_encoded(self, entries: Sequence[NewEntry]) -> list[EncodedFile | None]:
@@ -276,11 +276,11 @@ class ManifestStore:
 
     def _find_source(self, manifest: ManifestFile) -> Source:
         with self._lock:
-            written = self._written.get(manifest.manifest_path)
+            written, cached = self._written.get(manifest.manifest_path), self._manifests.get(_key(manifest))
         if written is not None and (entries := written.read(manifest)) is not None:
             return Source(manifest, None, entries, written.files)
-        data = None if written is None else written.data
-        return Source(manifest, self._read(manifest.manifest_path) if data is None else data)
+        data = (written and written.data) or self._read(manifest.manifest_path)
+        return Source(manifest, data, None if cached is None else cached.entries)
 
     def _find_manifest_hashes(self, manifest: ManifestFile) -> bytes:
         with self._lock:

@@ -6,6 +6,7 @@ Docstrings are the contract's, in `base.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from headgate.core.encoded_log import LogItem
 from headgate.store.base import (
@@ -85,36 +86,71 @@ SELECT {HEAD_COLUMNS} FROM entries
 WHERE (namespace, name) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 """
 
+# A log at a time, from a position on, by the index: OFFSET keeps the planner from joining all logs of all tables instead.
 _LOAD_ITEMS = """
-SELECT entry_id, stream, position, key, body, tag
-FROM unnest(%s::text[], %s::smallint[], %s::bigint[]) AS wanted (id, log, least)
-JOIN entry_log ON entry_id = wanted.id AND stream = wanted.log AND position >= wanted.least
-ORDER BY entry_id, stream, position
+SELECT wanted.id, item.* FROM unnest(%s::text[], %s::smallint[], %s::bigint[]) AS wanted (id, log, least)
+CROSS JOIN LATERAL (
+    SELECT stream, position, key, body, tag FROM entry_log
+    WHERE entry_id = wanted.id AND stream = wanted.log AND position >= wanted.least
+    ORDER BY position OFFSET 0
+) AS item
+ORDER BY wanted.id, item.stream, item.position
 """
+
+
+# One snapshot for both queries: heads and logs of one moment.
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 def load_entries(db: Connection, names: Sequence[tuple[Levels, str]], known: Known) -> list[Entry | None]:
     places = [(path_of(namespace), name) for namespace, name in names]
-    # One snapshot for both queries: heads and logs of one moment.
-    db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    heads = db.execute(_LOAD_HEADS, ([path for path, _ in places], [name for _, name in places])).fetchall()
+    heads, items = _load_on(db, places, known) if known else ([], None)
+    if items is None:
+        db.execute(_BEGIN)
+        heads = db.execute(_LOAD_HEADS, _columns_of(places, 2)).fetchall()
+        items = db.execute(_LOAD_ITEMS, _columns_of(_wanted(heads, known), 3)).fetchall()
+        db.execute("COMMIT")
     logs: dict[tuple[str, int], list[LogItem]] = {
         (row[0], stream.value): [] for row in heads for stream in Stream
     }
-    wanted = [
-        (row[0], stream.value, position)
-        for row in heads
-        for stream, position in wanted_from(known, id=row[0], epoch=row[6]).items()
-    ]
-    columns = [list(column) for column in zip(*wanted, strict=True)] or [[], [], []]
-    for id, stream_value, *fields in db.execute(_LOAD_ITEMS, columns):
+    for id, stream_value, *fields in items:
         logs[id, stream_value].append(LogItem(*fields))
-    db.execute("COMMIT")
     found = {
         (row[1], row[2]): entry_of(row, {stream: tuple(logs[row[0], stream.value]) for stream in Stream})
         for row in heads
     }
     return [found.get(place) for place in places]
+
+
+def _load_on(
+    db: Connection, places: list[tuple[str, str]], known: Mapping[EntryId, tuple[int, int, int]]
+) -> tuple[list[Any], list[Any] | None]:
+    """Heads, and what their logs have beyond what is known, in one round trip; no items if that was not what is wanted."""
+    guessed = {
+        (id, stream.value, least)
+        for id, (_, *positions) in known.items()
+        for stream, least in zip(Stream, positions, strict=True)
+    }
+    with db.pipeline():
+        db.execute(_BEGIN)
+        heads = db.execute(_LOAD_HEADS, _columns_of(places, 2))
+        items = db.execute(_LOAD_ITEMS, _columns_of(sorted(guessed), 3))
+        db.execute("COMMIT")
+    rows = heads.fetchall()
+    return rows, items.fetchall() if guessed == set(_wanted(rows, known)) else None
+
+
+def _wanted(heads: Sequence[Any], known: Known) -> list[tuple[str, int, int]]:
+    """Of which logs to read what lies at a position and after it."""
+    return [
+        (row[0], stream.value, position)
+        for row in heads
+        for stream, position in wanted_from(known, id=row[0], epoch=row[6]).items()
+    ]
+
+
+def _columns_of(rows: Sequence[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(count)]
 
 
 _LIST_ENTRIES = """
