@@ -250,3 +250,15 @@ def test_a_head_of_which_something_is_known_takes_one_round_trip(
     assert catalog.positions(known=(0, 0, 0)) == everything
     assert catalog.positions(known=(9, 1, 1)) == everything  # of an epoch that is over: read in two steps
     assert guessed == [True, False]
+
+
+def test_a_connection_that_dies_in_the_one_round_trip_is_replaced_and_the_head_is_loaded(
+    catalog: Catalog, faults: type[FaultyConnection]
+) -> None:
+    header = catalog.create("t")
+    catalog.must(swap(header, snapshots=added(item(0), item(1)), history=added(item(0))))
+    for statement in ("REPEATABLE READ", "FROM entries", "FROM entry_log", "^COMMIT$"):
+        for lands in (False, True):
+            faults.statement, faults.lands, faults.times = statement, lands, 1
+            assert catalog.positions(known=(0, 1, 0)) == ([1], [0])
+            assert faults.times == 0
